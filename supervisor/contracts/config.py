@@ -1,0 +1,173 @@
+"""The configuration file: its types, and the strict decoding of its text. TOML, kebab-case."""
+
+import tomllib
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from supervisor.contracts.engine import EngineId, EngineRuntimeKind
+from supervisor.contracts.host import Accelerator, DeviceId
+from supervisor.contracts.instance import RestartPolicy
+
+
+class ConfigError(ValueError):
+    """The file cannot be used; the text names the key by its path, such as ``recipes.x.port``."""
+
+
+class _Table(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+):
+    """A table of the file. A key that it does not know is an error, not a comment."""
+
+
+class RecipeOptions(_Table, frozen=True, kw_only=True):
+    """``ServingOptions`` in the file's spelling."""
+
+    tensor_parallel: int | UnsetType = UNSET
+    pipeline_parallel: int | UnsetType = UNSET
+    max_context_length: int | UnsetType = UNSET
+    memory_fraction: float | UnsetType = UNSET
+    max_concurrent_requests: int | UnsetType = UNSET
+    kv_cache_dtype: str | UnsetType = UNSET
+    dtype: str | UnsetType = UNSET
+    quantization: str | UnsetType = UNSET
+    trust_remote_code: bool | UnsetType = UNSET
+    tool_call_parser: str | UnsetType = UNSET
+    reasoning_parser: str | UnsetType = UNSET
+
+
+class Recipe(_Table, frozen=True, kw_only=True):
+    """A named launch: the same members as a launch's params, without its name."""
+
+    engine: EngineId
+    model_path: str
+    runtime: EngineRuntimeKind | UnsetType = UNSET
+    device_count: int | UnsetType = UNSET
+    devices: tuple[DeviceId, ...] | UnsetType = UNSET
+    exclusive: bool | UnsetType = UNSET
+    memory_bytes: int | UnsetType = UNSET
+    port: int | UnsetType = UNSET
+    served_model_name: str | UnsetType = UNSET
+    options: RecipeOptions | UnsetType = UNSET
+    extra_args: tuple[str, ...] | UnsetType = UNSET
+    env: dict[str, str] | UnsetType = UNSET
+    docker_image: str | UnsetType = UNSET
+    binary: str | UnsetType = UNSET
+    command: tuple[str, ...] | UnsetType = UNSET
+    restart: RestartPolicy | UnsetType = UNSET
+    ready_deadline_ms: int | UnsetType = UNSET
+
+
+class PortsConfig(_Table, frozen=True, kw_only=True):
+    """The pool that automatic ports come from; it lies outside the kernel's ephemeral range."""
+
+    first: int = 21_000
+    last: int = 21_999
+
+
+class AccessConfig(_Table, frozen=True, kw_only=True):
+    """Who may do what on the socket, by uid. The daemon's own uid and root are always admin."""
+
+    read: tuple[int, ...] = ()
+    operate: tuple[int, ...] = ()
+    admin: tuple[int, ...] = ()
+    socket_mode: Literal["0600", "0660", "0666"] = "0600"
+
+
+class StaticDevice(_Table, frozen=True, kw_only=True):
+    """A device that no probe sees. It counts as a probed one."""
+
+    id: DeviceId
+    accelerator: Accelerator
+    memory_bytes: int | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+class DevicesConfig(_Table, frozen=True, kw_only=True):
+    static: tuple[StaticDevice, ...] = ()
+
+
+class EnginesConfig(_Table, frozen=True, kw_only=True):
+    """Where an engine's program is, when it is not the one on PATH."""
+
+    vllm: str | UnsetType = UNSET
+    sglang: str | UnsetType = UNSET
+    llamacpp: str | UnsetType = UNSET
+    mlx: str | UnsetType = UNSET
+    exllamav3: str | UnsetType = UNSET
+
+
+class Config(_Table, frozen=True, kw_only=True):
+    """The whole file. Every key has a default: no file at all is a valid configuration."""
+
+    socket: str | UnsetType = UNSET
+    state_dir: str | UnsetType = UNSET
+    log_dir: str | UnsetType = UNSET
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tombstones: int = 200
+    """Ended instances that are remembered."""
+    ports: PortsConfig = PortsConfig()
+    access: AccessConfig = AccessConfig()
+    devices: DevicesConfig = DevicesConfig()
+    engines: EnginesConfig = EnginesConfig()
+    recipes: dict[str, Recipe] = {}
+
+
+T = TypeVar("T")
+
+
+def parse_config(text: str) -> Config:
+    """Decode a configuration file.
+
+    Raises ``ConfigError`` naming the offending key's path, for text that is not TOML, a key that
+    is not known, a value of the wrong type, or values that contradict each other.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    recipes = tree.pop("recipes", {})
+    if not isinstance(recipes, dict):
+        raise ConfigError("recipes: expected a table of recipes")
+    config = _convert(tree, Config, "")
+    named = {
+        name: _convert(value, Recipe, f"recipes.{name}")
+        for name, value in recipes.items()
+    }
+    config = msgspec.structs.replace(config, recipes=named)
+    _check(config)
+    return config
+
+
+def _convert(value: Any, wanted: type[T], path: str) -> T:
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$")
+        inner = where.rstrip("`").lstrip(".")
+        if "unknown field" in text:
+            key = text.split("`")[1]
+            inner = f"{inner}.{key}" if inner else key
+            text = "no such key"
+        elif "missing required field" in text:
+            text = f"required key `{text.split('`')[1]}` is missing"
+        full = ".".join(part for part in (path, inner) if part)
+        raise ConfigError(f"{full or 'the file'}: {text}") from None
+
+
+def _check(config: Config) -> None:
+    ports = config.ports
+    if not 1 <= ports.first <= ports.last <= 65_535:
+        raise ConfigError(
+            "ports: first and last must be 1 to 65535, first no greater than last"
+        )
+    seen: set[str] = set()
+    for device in config.devices.static:
+        if device.id in seen:
+            raise ConfigError(f"devices.static: {device.id!r} is there twice")
+        seen.add(device.id)

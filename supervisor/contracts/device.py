@@ -1,0 +1,104 @@
+"""What the probes of a host can say about its accelerators, memory, storage and temperatures."""
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from supervisor.contracts._base import Fact
+from supervisor.contracts.host import Accelerator, DeviceId, HostArch, HostPlatform
+
+TelemetryField = Literal[
+    "memory", "utilization", "temperature", "power", "storage", "hostMemory"
+]
+DeviceVendor = Literal["nvidia", "amd", "apple", "intel", "unknown"]
+ThermalSource = Literal["gpu", "cpu", "chassis"]
+
+
+class AcceleratorInfo(Fact, frozen=True, kw_only=True):
+    """One device. ``None`` means that the platform cannot report it, never zero."""
+
+    id: DeviceId
+    index: int
+    """Position in this snapshot, for people; renumbered at will."""
+    vendor: DeviceVendor
+    name: str
+    accelerator: Accelerator
+    memory_total_bytes: int | None
+    """Host memory on unified devices. Nullable, unlike the seed's: a discrete card may refuse."""
+    memory_used_bytes: int | None
+    unified_memory: bool
+    utilization_pct: float | None
+    temperature_c: float | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    driver: str | None
+
+
+class HostInfo(Fact, frozen=True, kw_only=True):
+    """The machine around the devices."""
+
+    cpu_model: str
+    cpu_count: int
+    memory_total_bytes: int
+    memory_available_bytes: int
+    swap_total_bytes: int | None
+    platform: HostPlatform
+    arch: HostArch
+    release: str
+    uptime_seconds: float
+
+
+class VolumeInfo(Fact, frozen=True, kw_only=True):
+    """A mounted file system that models, state or logs live on."""
+
+    mount: str
+    total_bytes: int
+    free_bytes: int
+    filesystem: str | None
+    model: str | None
+    rotational: bool | None
+
+
+class ThermalInfo(Fact, frozen=True, kw_only=True):
+    """One temperature and what it belongs to."""
+
+    label: str
+    celsius: float
+    source: ThermalSource
+
+
+class DeviceSnapshot(Fact, frozen=True, kw_only=True):
+    """All of it, at one moment. A field missing from ``capabilities`` is unsupported here."""
+
+    sampled_at: str
+    accelerators: tuple[AcceleratorInfo, ...]
+    host: HostInfo
+    storage: tuple[VolumeInfo, ...]
+    thermals: tuple[ThermalInfo, ...]
+    capabilities: tuple[TelemetryField, ...]
+
+
+class LeaseHolder(Fact, frozen=True, kw_only=True):
+    """An instance whose record claims a device."""
+
+    name: str
+    nonce: str
+    exclusive: bool
+    since: str
+    """RFC 3339 UTC, when the reservation was written."""
+    memory_bytes: int | UnsetType = UNSET
+
+
+class DeviceLease(Fact, frozen=True, kw_only=True):
+    """A device and who holds it."""
+
+    device: DeviceId
+    holders: tuple[LeaseHolder, ...]
+    present: bool = True
+    """False for a device that a record claims and no probe sees now."""
+
+
+class DeviceLeases(Fact, frozen=True, kw_only=True):
+    """The reply of ``device.leases``."""
+
+    leases: tuple[DeviceLease, ...]

@@ -1,0 +1,205 @@
+"""JSON-RPC 2.0 as the daemon speaks it: envelopes, error numbers, params and results."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from supervisor.contracts._base import Fact, Wire
+from supervisor.contracts.engine import (
+    EngineId,
+    EngineRuntimeKind,
+    EngineSupport,
+    LaunchPlan,
+)
+from supervisor.contracts.event import Cursor
+from supervisor.contracts.instance import InstanceView
+
+MAX_REQUEST_BYTES = 1 << 20
+"""A request line longer than this ends its connection; replies have no limit."""
+MAX_BATCH = 64
+
+# JSON-RPC's own.
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+# Trouble with the daemon.
+FORBIDDEN = -32001
+UNAVAILABLE = -32002
+OVERLOADED = -32003
+CURSOR_EXPIRED = -32004
+TOO_LARGE = -32005
+# The domain's: 1001 to 1008 are the launch failures in the contract's order, append-only.
+NO_SUCH_INSTANCE = 1100
+NOT_OURS = 1101
+INVALID_LAUNCH = 1102
+NO_SUCH_RECIPE = 1103
+PINNED = 1104
+CANNOT_TELL = 1105
+STOP_INCOMPLETE = 1106
+WAIT_TIMED_OUT = 1107
+
+RpcId = int | str | None
+
+
+class Request(Wire, frozen=True, kw_only=True):
+    """One call. Without ``id`` it is a notification and gets no reply."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: msgspec.Raw | UnsetType = UNSET
+    id: RpcId | UnsetType = UNSET
+
+
+class ErrorObject(Fact, frozen=True, kw_only=True):
+    """Why a call failed; ``data`` is a ``LaunchFailure`` for codes 1001 to 1008."""
+
+    code: int
+    message: str
+    data: msgspec.Raw | UnsetType = UNSET
+
+
+class Response(Fact, frozen=True, kw_only=True):
+    """The daemon's answer: ``result`` or ``error``."""
+
+    id: RpcId
+    jsonrpc: Literal["2.0"] = "2.0"
+    result: msgspec.Raw | UnsetType = UNSET
+    error: ErrorObject | UnsetType = UNSET
+
+
+class Notification(Fact, frozen=True, kw_only=True):
+    """Sent by the daemon to a subscriber, and never answered."""
+
+    method: str
+    params: msgspec.Raw
+    jsonrpc: Literal["2.0"] = "2.0"
+
+
+class NoParams(Wire, frozen=True, kw_only=True):
+    """For methods that take none."""
+
+
+class NameParams(Wire, frozen=True, kw_only=True):
+    name: str
+
+
+class ListParams(Wire, frozen=True, kw_only=True):
+    all: bool = False
+    """Ended instances (their tombstones) as well."""
+
+
+class StopParams(Wire, frozen=True, kw_only=True):
+    """Names one instance, and with ``nonce`` one launch of it."""
+
+    name: str
+    nonce: str | UnsetType = UNSET
+    grace_ms: int | UnsetType = UNSET
+
+
+class WaitParams(Wire, frozen=True, kw_only=True):
+    name: str
+    nonce: str | UnsetType = UNSET
+    for_: Literal["ready", "exited"] = msgspec.field(name="for", default="ready")
+    timeout_ms: int | UnsetType = UNSET
+
+
+class LogsParams(Wire, frozen=True, kw_only=True):
+    name: str
+    lines: int = 100
+    follow: bool = False
+
+
+class SubscribeParams(Wire, frozen=True, kw_only=True):
+    after: Cursor | UnsetType = UNSET
+    """Events after this place come first; left out, only new ones come."""
+    kinds: tuple[str, ...] | UnsetType = UNSET
+    instances: tuple[str, ...] | UnsetType = UNSET
+
+
+class UnsubscribeParams(Wire, frozen=True, kw_only=True):
+    subscription: str
+
+
+class SupervisorInfo(Fact, frozen=True, kw_only=True):
+    """Who answers."""
+
+    version: str
+    node: str
+    boot_id: str
+    supervisor_id: str
+    pid: int
+    started_at: str
+    counts: dict[str, int]
+    """Instances by state."""
+    paths: dict[str, str]
+
+
+class EngineEntry(Fact, frozen=True, kw_only=True):
+    id: EngineId
+    support: EngineSupport
+    runtimes: tuple[EngineRuntimeKind, ...]
+    default_binary: str | None
+    default_port: int | None
+    image: str | None
+    installed: str | None
+    """The path of the binary a launch would use; null where none was found."""
+
+
+class EngineListing(Fact, frozen=True, kw_only=True):
+    engines: tuple[EngineEntry, ...]
+
+
+class PlanReply(Fact, frozen=True, kw_only=True):
+    """What a launch with the same params would run; nothing was reserved or started."""
+
+    plan: LaunchPlan
+    dropped: tuple[str, ...]
+    """Knobs the engine has no word for."""
+    notes: tuple[str, ...]
+    fit: str
+    """``"ok"``, or why the launch would be refused right now."""
+
+
+class InstanceListing(Fact, frozen=True, kw_only=True):
+    instances: tuple[InstanceView, ...]
+    cursor: Cursor
+
+
+class InstanceDetail(InstanceView, frozen=True, kw_only=True):
+    cursor: Cursor
+
+
+class LogLines(Fact, frozen=True, kw_only=True):
+    lines: tuple[str, ...]
+    cursor: int
+    """Byte offset in the log behind the last line."""
+    subscription: str | UnsetType = UNSET
+
+
+class LogNotice(Fact, frozen=True, kw_only=True):
+    """Params of a ``log`` notification."""
+
+    subscription: str
+    lines: tuple[str, ...]
+    cursor: int
+
+
+class Subscription(Fact, frozen=True, kw_only=True):
+    subscription: str
+    cursor: Cursor
+
+
+class EventNotice(Fact, frozen=True, kw_only=True):
+    """Params of an ``event`` notification; the event is the flat wire object."""
+
+    subscription: str
+    event: msgspec.Raw
+
+
+class Done(Fact, frozen=True, kw_only=True):
+    """The reply of a call that has nothing else to say."""
+
+    ok: bool = True

@@ -1,0 +1,1 @@
+"""What this host and its accelerators are: probes, and the snapshot made of their answers."""

@@ -1,0 +1,1 @@
+"""Readiness: the probe, the proof that the answer came from our own engine, and the pacing."""

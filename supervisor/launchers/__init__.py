@@ -1,0 +1,1 @@
+"""Launchers execute a plan and answer for a handle. They decide nothing and touch no record."""

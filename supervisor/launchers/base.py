@@ -1,0 +1,138 @@
+"""What a launcher is. One is chosen by the ``kind`` of a plan, or of a record's handle.
+
+A launch has two halves with a gate between them: ``prepare`` brings a handle into being while
+nothing of the engine runs yet, the caller writes the record that names the handle, and ``open``
+lets the engine start. So there is no moment at which an engine runs that no record knows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor.contracts.engine import LaunchPlan, StopStyle
+from supervisor.contracts.event import MemberProcess
+from supervisor.contracts.failure import SpawnReason
+from supervisor.contracts.instance import HandleReference, Liveness, Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a main process ended. Both ``None``: it ended, and how cannot be known."""
+
+    exit_code: int | None
+    signal: str | None
+    """Such as ``SIGKILL``; then there is no exit code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReceipt:
+    """What a stop did, and what it could not do."""
+
+    exit: Exit | None
+    """The main process's; ``None`` when it was not seen to end."""
+    killed: tuple[MemberProcess, ...] = ()
+    """Members that KILL was sent to."""
+    swept: tuple[MemberProcess, ...] = ()
+    """Members that outlived the main process and were ended after it."""
+    survivors: tuple[MemberProcess, ...] = ()
+    """Members that are still there. Their devices are not free."""
+
+
+class SpawnError(Exception):
+    """Nothing of the engine runs. ``reason`` is None where no listed one fits."""
+
+    def __init__(self, detail: str, reason: SpawnReason | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnTicket:
+    """What a launcher needs beside the plan."""
+
+    name: str
+    nonce: str
+    log_path: str
+    """Absolute; opened for append, both streams of the engine go there from the first byte."""
+    env: Mapping[str, str]
+    """The whole environment of the engine, ours included: nothing else is inherited."""
+
+
+class Running(ABC):
+    """An engine that was started or adopted: answers for its whole tree, not for one process.
+
+    Closing it lets go of what the daemon holds (descriptors) and never touches the engine.
+    """
+
+    ref: HandleReference
+
+    @abstractmethod
+    async def wait_exit(self) -> Exit:
+        """Return once the main process is dead; within 5 ms of that where the kernel says so.
+
+        May be awaited by several tasks, and again after the end.
+        """
+
+    @abstractmethod
+    async def liveness(self) -> Liveness:
+        """Of the whole tree, looked up now. A zombie counts as dead."""
+
+    @abstractmethod
+    async def members(self) -> tuple[MemberProcess, ...]:
+        """The living processes of the tree, the main one included, looked up now."""
+
+    @abstractmethod
+    async def owns_socket(self, inode: int) -> Ownership:
+        """Whether a living member of the tree holds the socket with this inode."""
+
+    @abstractmethod
+    async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
+        """End the tree: ask the main process, wait out the grace, then kill whatever is left.
+
+        Returns when no member is left, or when even KILL did not help (``survivors``). With the
+        main process dead already, its members are asked and killed just so. Never signals what
+        is not proved to be ours; raises ``NotOursError`` or ``CannotTellError`` instead.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of descriptors. The engine is not touched."""
+
+
+class Gated(ABC):
+    """A handle whose engine has not started yet. Closing it unopened ends it."""
+
+    ref: HandleReference
+
+    @abstractmethod
+    async def open(self) -> Running:
+        """Let the engine's own program start, and return once it has (or raise ``SpawnError``)."""
+
+    @abstractmethod
+    async def abandon(self) -> None:
+        """End the waiting stub and return when it is gone."""
+
+
+class NotOursError(Exception):
+    """The handle names something that another launch, or nobody of ours, started."""
+
+
+class CannotTellError(Exception):
+    """It cannot be known whether the handle is ours, so nothing is done to it."""
+
+
+class Launcher(ABC):
+    """Executes plans of one kind."""
+
+    @abstractmethod
+    async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:
+        """Bring a handle into being behind a closed gate. Raises ``SpawnError``."""
+
+    @abstractmethod
+    async def attach(self, ref: HandleReference, nonce: str) -> Running:
+        """Answer for a handle found in a record. Never raises for a dead or strange one.
+
+        ``Running.liveness`` of a handle that is certainly not ours any more is ``gone``; one that
+        cannot be judged is ``unknown``.
+        """

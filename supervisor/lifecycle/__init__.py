@@ -1,0 +1,1 @@
+"""The only mutator: launch, stop, cancel, wait. One named task per instance."""

@@ -1,0 +1,82 @@
+"""Lifecycle as others see it. The RPC layer knows this interface and nothing behind it."""
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
+from supervisor.contracts.host import HostProfile
+from supervisor.contracts.instance import InstanceView, LaunchParams
+from supervisor.contracts.rpc import EngineListing, PlanReply, SupervisorInfo
+
+
+class Supervisor(ABC):
+    """Every call raises ``LifecycleError`` for what it refuses, and nothing else on purpose."""
+
+    @abstractmethod
+    def info(self) -> SupervisorInfo:
+        """Who this daemon is. Reads memory only."""
+
+    @abstractmethod
+    async def profile(self) -> HostProfile: ...
+
+    @abstractmethod
+    async def snapshot(self) -> DeviceSnapshot: ...
+
+    @abstractmethod
+    async def leases(self) -> DeviceLeases: ...
+
+    @abstractmethod
+    async def engines(self) -> EngineListing: ...
+
+    @abstractmethod
+    async def plan(self, params: LaunchParams) -> PlanReply:
+        """Exactly what a launch with these params would run. No side effect."""
+
+    @abstractmethod
+    async def launch(self, params: LaunchParams) -> InstanceView:
+        """Launch, and return at readiness (or at the reservation, with ``wait: false``).
+
+        A caller that is cancelled leaves the launch running. Raises ``LaunchRefused``,
+        ``InvalidLaunch``, ``NoSuchRecipe``, ``Unavailable``.
+        """
+
+    @abstractmethod
+    def list(self, *, ended: bool = False) -> tuple[InstanceView, ...]:
+        """Living instances by name; with ``ended`` their tombstones too. Reads memory only."""
+
+    @abstractmethod
+    def get(self, name: str) -> InstanceView:
+        """A living instance, else its tombstone. Raises ``NoSuchInstance``."""
+
+    @abstractmethod
+    async def stop(
+        self, name: str, *, nonce: str | None, grace_ms: int | None
+    ) -> InstanceView:
+        """End an instance and return when its tree is gone and its devices are free.
+
+        During a launch this is a cancel; of an ended instance it succeeds and does nothing.
+        """
+
+    @abstractmethod
+    async def cancel(
+        self, name: str, *, nonce: str | None, grace_ms: int | None
+    ) -> InstanceView:
+        """End a launch that is not ready yet; once ready, and of an ended one, a no-op."""
+
+    @abstractmethod
+    async def wait(
+        self,
+        name: str,
+        *,
+        nonce: str | None,
+        until: Literal["ready", "exited"],
+        timeout_ms: int | None,
+    ) -> InstanceView:
+        """Return when the instance is ready, or has ended.
+
+        Raises ``WaitTimedOut``; waiting for ``ready`` raises ``LaunchRefused`` if it ends first.
+        """
+
+    @abstractmethod
+    def log_path(self, name: str) -> str:
+        """Of the newest attempt, alive or ended. Raises ``NoSuchInstance``."""

@@ -1,0 +1,1 @@
+"""Engine installs: where an engine's own programs live, and the ones we make ourselves."""
