@@ -94,10 +94,7 @@ class Bus:
         """Start after a place, or after the newest event. Raises ``CursorExpired``."""
         if after is None:
             return Subscription(self, self._delivered)
-        if (
-            after.epoch != self._epoch
-            or not self._oldest - 1 <= after.seq <= self._delivered
-        ):
+        if after.epoch != self._epoch or not self._oldest - 1 <= after.seq <= self._delivered:
             raise CursorExpired(self.cursor)
         return Subscription(self, after.seq)
 

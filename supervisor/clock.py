@@ -40,9 +40,7 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """UTC with milliseconds and a ``Z``."""
-    return (
-        moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def rfc3339_in(clock: Clock, ms: int) -> str:

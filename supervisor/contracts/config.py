@@ -135,10 +135,7 @@ def parse_config(text: str) -> Config:
     if not isinstance(recipes, dict):
         raise ConfigError("recipes: expected a table of recipes")
     config = _convert(tree, Config, "")
-    named = {
-        name: _convert(value, Recipe, f"recipes.{name}")
-        for name, value in recipes.items()
-    }
+    named = {name: _convert(value, Recipe, f"recipes.{name}") for name, value in recipes.items()}
     config = msgspec.structs.replace(config, recipes=named)
     _check(config)
     return config
@@ -163,9 +160,7 @@ def _convert(value: Any, wanted: type[T], path: str) -> T:
 def _check(config: Config) -> None:
     ports = config.ports
     if not 1 <= ports.first <= ports.last <= 65_535:
-        raise ConfigError(
-            "ports: first and last must be 1 to 65535, first no greater than last"
-        )
+        raise ConfigError("ports: first and last must be 1 to 65535, first no greater than last")
     seen: set[str] = set()
     for device in config.devices.static:
         if device.id in seen:

@@ -7,9 +7,7 @@ from msgspec import UNSET, UnsetType
 from supervisor.contracts._base import Fact
 from supervisor.contracts.host import Accelerator, DeviceId, HostArch, HostPlatform
 
-TelemetryField = Literal[
-    "memory", "utilization", "temperature", "power", "storage", "hostMemory"
-]
+TelemetryField = Literal["memory", "utilization", "temperature", "power", "storage", "hostMemory"]
 DeviceVendor = Literal["nvidia", "amd", "apple", "intel", "unknown"]
 ThermalSource = Literal["gpu", "cpu", "chassis"]
 

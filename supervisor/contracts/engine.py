@@ -42,9 +42,7 @@ class EngineSupport(Fact, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.ok == (self.runtimes is UNSET) or self.ok != (self.reason is UNSET):
-            raise ValueError(
-                "a supported engine has runtimes, an unsupported one a reason"
-            )
+            raise ValueError("a supported engine has runtimes, an unsupported one a reason")
 
     @classmethod
     def supported(cls, *runtimes: EngineRuntimeKind) -> "EngineSupport":

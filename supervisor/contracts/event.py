@@ -51,13 +51,11 @@ class SupervisorStarted(EventBody, frozen=True, kw_only=True, tag="supervisor-st
     version: str
     boot_id: str
     supervisor_id: str
-    adopted: int
-    """Instances found at start whose engines still live."""
+    found: int
+    """Records taken up from the state directory; each is told about on its own."""
 
 
-class SupervisorStopping(
-    EventBody, frozen=True, kw_only=True, tag="supervisor-stopping"
-):
+class SupervisorStopping(EventBody, frozen=True, kw_only=True, tag="supervisor-stopping"):
     reason: str
     detached: int
     """Engines that are left running."""

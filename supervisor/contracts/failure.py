@@ -1,4 +1,4 @@
-"""The one way a launch fails: a union that only ``lifecycle`` makes and only ``failures`` renders."""
+"""The one way a launch fails: a union that only ``lifecycle`` makes, only ``failures`` renders."""
 
 from typing import Literal
 
@@ -30,18 +30,14 @@ class Diagnosis(Fact, frozen=True, kw_only=True):
     evidence: str
 
 
-class UnsupportedFailure(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="unsupported"
-):
+class UnsupportedFailure(Fact, frozen=True, kw_only=True, tag_field="kind", tag="unsupported"):
     """The host or the runtime cannot run this engine."""
 
     engine: EngineId
     reason: str
 
 
-class AlreadyRunning(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="already-running"
-):
+class AlreadyRunning(Fact, frozen=True, kw_only=True, tag_field="kind", tag="already-running"):
     """A record of this name holds it."""
 
     name: str
@@ -58,18 +54,14 @@ class NoCapacity(Fact, frozen=True, kw_only=True, tag_field="kind", tag="no-capa
     """Which devices, and who holds them."""
 
 
-class InstallFailed(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="install-failed"
-):
+class InstallFailed(Fact, frozen=True, kw_only=True, tag_field="kind", tag="install-failed"):
     """No binary is there and none could be installed; ``detail`` names the command to try."""
 
     engine: EngineId
     detail: str
 
 
-class SpawnFailed(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="spawn-failed"
-):
+class SpawnFailed(Fact, frozen=True, kw_only=True, tag_field="kind", tag="spawn-failed"):
     """Nothing was started, or what was started could not become the engine."""
 
     detail: str
@@ -77,9 +69,7 @@ class SpawnFailed(
     diagnosis: Diagnosis | UnsetType = UNSET
 
 
-class ExitedEarly(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="exited-early"
-):
+class ExitedEarly(Fact, frozen=True, kw_only=True, tag_field="kind", tag="exited-early"):
     """The engine left before it was ready, whatever its exit code was."""
 
     exit_code: int | None
@@ -91,9 +81,7 @@ class ExitedEarly(
     diagnosis: Diagnosis | UnsetType = UNSET
 
 
-class UnhealthyTimeout(
-    Fact, frozen=True, kw_only=True, tag_field="kind", tag="unhealthy-timeout"
-):
+class UnhealthyTimeout(Fact, frozen=True, kw_only=True, tag_field="kind", tag="unhealthy-timeout"):
     """The deadline passed without a proof of readiness."""
 
     waited_ms: int

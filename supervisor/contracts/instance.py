@@ -135,7 +135,7 @@ class Supervision(Fact, frozen=True, kw_only=True):
 
 
 class InstanceRecord(Fact, frozen=True, kw_only=True):
-    """The single truth about a deployment: one JSON file, written whole. ``devices`` is the lease."""
+    """The single truth about a deployment: one file, written whole. ``devices`` is the lease."""
 
     name: str
     node_id: NodeId

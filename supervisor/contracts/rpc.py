@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 as the daemon speaks it: envelopes, error numbers, params and results."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -42,6 +42,9 @@ STOP_INCOMPLETE = 1106
 WAIT_TIMED_OUT = 1107
 
 RpcId = int | str | None
+
+MAX_LOG_LINES = 10_000
+Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Request(Wire, frozen=True, kw_only=True):
@@ -96,19 +99,19 @@ class StopParams(Wire, frozen=True, kw_only=True):
 
     name: str
     nonce: str | UnsetType = UNSET
-    grace_ms: int | UnsetType = UNSET
+    grace_ms: Milliseconds | UnsetType = UNSET
 
 
 class WaitParams(Wire, frozen=True, kw_only=True):
     name: str
     nonce: str | UnsetType = UNSET
     for_: Literal["ready", "exited"] = msgspec.field(name="for", default="ready")
-    timeout_ms: int | UnsetType = UNSET
+    timeout_ms: Milliseconds | UnsetType = UNSET
 
 
 class LogsParams(Wire, frozen=True, kw_only=True):
     name: str
-    lines: int = 100
+    lines: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOG_LINES)] = 100
     follow: bool = False
 
 
@@ -190,6 +193,7 @@ class LogNotice(Fact, frozen=True, kw_only=True):
 class Subscription(Fact, frozen=True, kw_only=True):
     subscription: str
     cursor: Cursor
+    """The newest event when the subscription began: a reader that saw it has caught up."""
 
 
 class EventNotice(Fact, frozen=True, kw_only=True):
@@ -197,6 +201,20 @@ class EventNotice(Fact, frozen=True, kw_only=True):
 
     subscription: str
     event: msgspec.Raw
+
+
+class SubscriptionEnded(Fact, frozen=True, kw_only=True):
+    """Params of a ``subscription.ended`` notification: nothing more will come of it."""
+
+    subscription: str
+    error: ErrorObject | UnsetType = UNSET
+    """Left out where there is simply nothing more to say, as in the log of an ended engine."""
+
+
+class ExpiredCursor(Fact, frozen=True, kw_only=True):
+    """The ``data`` of ``CURSOR_EXPIRED``: a place that is valid, which is the newest."""
+
+    cursor: Cursor
 
 
 class Done(Fact, frozen=True, kw_only=True):

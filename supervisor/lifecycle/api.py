@@ -1,6 +1,7 @@
 """Lifecycle as others see it. The RPC layer knows this interface and nothing behind it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal
 
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
@@ -49,18 +50,14 @@ class Supervisor(ABC):
         """A living instance, else its tombstone. Raises ``NoSuchInstance``."""
 
     @abstractmethod
-    async def stop(
-        self, name: str, *, nonce: str | None, grace_ms: int | None
-    ) -> InstanceView:
+    async def stop(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         """End an instance and return when its tree is gone and its devices are free.
 
         During a launch this is a cancel; of an ended instance it succeeds and does nothing.
         """
 
     @abstractmethod
-    async def cancel(
-        self, name: str, *, nonce: str | None, grace_ms: int | None
-    ) -> InstanceView:
+    async def cancel(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         """End a launch that is not ready yet; once ready, and of an ended one, a no-op."""
 
     @abstractmethod
@@ -80,3 +77,7 @@ class Supervisor(ABC):
     @abstractmethod
     def log_path(self, name: str) -> str:
         """Of the newest attempt, alive or ended. Raises ``NoSuchInstance``."""
+
+    @abstractmethod
+    def redactor(self, name: str) -> Callable[[str], str]:
+        """Masks that instance's secrets in a text of its log. Raises ``NoSuchInstance``."""

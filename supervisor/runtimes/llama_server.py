@@ -1,4 +1,4 @@
-"""A `llama-server` made of the `xllamacpp` wheel, for hosts with no compiler and no llama.cpp build.
+"""A `llama-server` made of the `xllamacpp` wheel, for hosts without a llama.cpp build.
 
 The wheel holds llama.cpp's own HTTP server as a library, and with it llama.cpp's own command-line
 parser. This program is the missing `main()`: it runs under the Python of the runtime's own venv,
@@ -76,17 +76,15 @@ def main() -> int:
     # Blocked before the server makes its threads, which inherit this: a stop then has one receiver.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
-        server = xllamacpp.Server(
-            params
-        )  # returns once the model is loaded; /health says 503 till
+        # Answers /health with 503 meanwhile, and returns once the model is loaded.
+        _serving = xllamacpp.Server(params)
     except (RuntimeError, ValueError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     signal.sigwait(STOPS)
-    del params
     # Not by way of the server's destructor: it keeps the interpreter locked until the last stream
     # ends, and hangs for good when it runs too early.
-    os._exit(0 if server else 1)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,138 @@
+"""The daemon's one task tree: rooms wired together, signals, and an orderly way out.
+
+The socket is bound first, so that nobody else takes it, and answered last, when every record has
+been taken up: whoever gets an answer gets a true one.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import structlog
+from msgspec.structs import replace
+
+from supervisor import __version__
+from supervisor.bus import Bus, Published
+from supervisor.clock import SystemClock, rfc3339
+from supervisor.contracts.config import Config
+from supervisor.contracts.event import Stamp, SupervisorStopping
+from supervisor.contracts.host import SELF
+from supervisor.contracts.paths import Paths
+from supervisor.contracts.rpc import SupervisorInfo
+from supervisor.devices.cpu import CpuProbe
+from supervisor.devices.host import cpu_model
+from supervisor.devices.inventory import Inventory
+from supervisor.devices.static import StaticProbe
+from supervisor.instances.state_dir import supervisor_id
+from supervisor.instances.store import RecordStore
+from supervisor.journal import Deliver, Journal, prepare
+from supervisor.launchers.process import ProcessLauncher
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.manager import LocalSupervisor
+from supervisor.rpc.server import RpcServer
+from supervisor.rpc.socket import listen
+
+FAREWELL_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+async def run(config: Config, paths: Paths) -> None:
+    """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all."""
+    clock = SystemClock()
+    listener = listen(paths.socket, int(config.access.socket_mode, 8))
+    state_dir = Path(paths.state_dir)
+    tail = prepare(Path(paths.events), state_dir / "journal.json", clock.boot_id)
+    bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
+    bus.restore(tail.events)
+    journal = Journal(Path(paths.events), _on_loop(bus))
+    bus.attach(journal.record)
+    try:
+        house = _furnish(config, paths, clock, bus)
+        supervisor = LocalSupervisor(house, _describe(house))
+        async with anyio.create_task_group() as tasks:
+            taken_up = await tasks.start(supervisor.serve)
+            async with RpcServer(supervisor, bus, listener, config.access):
+                log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
+                reason = await _until_told(journal)
+                detached = supervisor.leave()
+                farewell = bus.publish(SupervisorStopping(reason=reason, detached=detached))
+                log.info("leaving", reason=reason, engines_left_running=detached)
+                await _delivered(bus, farewell)
+            tasks.cancel_scope.cancel()
+    finally:
+        listener.close()
+        journal.close()
+
+
+def _on_loop(bus: Bus) -> Deliver:
+    """The journal's thread hands written events back to the loop's, and does not wait for it."""
+    loop = asyncio.get_running_loop()
+
+    def deliver(events: tuple[Published, ...]) -> None:
+        loop.call_soon_threadsafe(bus.deliver, events)
+
+    return deliver
+
+
+async def _delivered(bus: Bus, stamp: Stamp) -> None:
+    """Give subscribers the chance to see an event before their connections end."""
+    reader = bus.subscribe()
+    with anyio.move_on_after(FAREWELL_S):
+        while reader.cursor.seq < stamp.seq:
+            await reader.next()
+
+
+def _furnish(config: Config, paths: Paths, clock: SystemClock, bus: Bus) -> House:
+    inventory = Inventory(
+        (StaticProbe(config.devices.static), CpuProbe(cpu_model())),
+        (paths.state_dir, paths.log_dir),
+        monotonic_ns=clock.monotonic_ns,
+        wall=clock.wall,
+        stamp=rfc3339,
+    )
+    return House(
+        clock=clock,
+        bus=bus,
+        store=RecordStore(paths.state_dir, tombstones=config.tombstones),
+        launchers={"process": ProcessLauncher(boot_id=clock.boot_id)},
+        inventory=inventory,
+        config=config,
+        paths=paths,
+        supervisor_id=supervisor_id(paths.state_dir),
+        inherited_env=dict(os.environ),
+    )
+
+
+def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
+    """Everything about this daemon that stays as it is; the counts are added for each answer."""
+    paths = house.paths
+    about = SupervisorInfo(
+        version=__version__,
+        node=SELF,
+        boot_id=house.clock.boot_id,
+        supervisor_id=house.supervisor_id,
+        pid=os.getpid(),
+        started_at=rfc3339(house.clock.wall()),
+        counts={},
+        paths={
+            "socket": paths.socket,
+            "stateDir": paths.state_dir,
+            "logDir": paths.log_dir,
+            "events": paths.events,
+        },
+    )
+    return lambda counts: replace(about, counts=counts)
+
+
+async def _until_told(journal: Journal) -> str:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                journal.reopen()
+            else:
+                return signal.Signals(number).name
+    raise AssertionError("the signal stream does not end by itself")

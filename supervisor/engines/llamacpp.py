@@ -1,0 +1,224 @@
+"""llama.cpp's ``llama-server``, as of b11434; facts marked measured were seen on that binary."""
+
+from collections.abc import Mapping, Sequence
+from msgspec import UNSET
+
+from supervisor.contracts.engine import (
+    AddressOverride,
+    ComputeEngineSpec,
+    EngineSupport,
+    HealthCheck,
+    LaunchPlan,
+    LaunchRequest,
+    MetricMap,
+    PlanNotes,
+    StopStyle,
+)
+from supervisor.contracts.host import Accelerator, HostProfile
+from supervisor.engines.address import address_of
+from supervisor.engines.override import read, said_by
+from supervisor.engines.plan import Container, Rows, draft
+from supervisor.engines.spelling import (
+    Answer,
+    Ask,
+    Flag,
+    Grammar,
+    Lacks,
+    Noted,
+    Says,
+    Spelling,
+    Word,
+)
+
+MODEL = Flag(("-m", "--model"), env="LLAMA_ARG_MODEL")
+HOST = Flag(("--host",), env="LLAMA_ARG_HOST")
+PORT = Flag(("--port",), env="LLAMA_ARG_PORT")
+ALIAS = Flag(("-a", "--alias"), env="LLAMA_ARG_ALIAS")
+CONTEXT = Flag(("-c", "--ctx-size"), env="LLAMA_ARG_CTX_SIZE")
+SLOTS = Flag(("-np", "--parallel"), env="LLAMA_ARG_N_PARALLEL")
+KEYS_TYPE = Flag(("-ctk", "--cache-type-k"), env="LLAMA_ARG_CACHE_TYPE_K")
+VALUES_TYPE = Flag(("-ctv", "--cache-type-v"), env="LLAMA_ARG_CACHE_TYPE_V")
+REASONING = Flag(("--reasoning-format",), env="LLAMA_ARG_THINK")
+METRICS = Flag(("--metrics",), takes=0, env="LLAMA_ARG_ENDPOINT_METRICS")
+API_PREFIX = Flag(("--api-prefix",), env="LLAMA_ARG_API_PREFIX")
+
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+_SAME_TYPE = {"float32": "f32", "float16": "f16", "fp16": "f16", "half": "f16", "bfloat16": "bf16"}
+REASONING_FORMATS = ("none", "deepseek", "deepseek-legacy")
+
+
+def _alias(name: str, _: Ask) -> Answer:
+    """A free text, passed as it is; but the server splits it at commas."""
+    if "," in name:
+        return Noted(name, "llama-server takes the comma as separating several names")
+    return name
+
+
+def _context(per_request: int, ask: Ask) -> Answer:
+    """``-c`` is the total that explicit slots divide, so it is a request's share times the slots.
+
+    Without explicit slots llama-server makes 4 that share one pool, and each may use all of it
+    (measured: ``-c 512`` gives four slots of 512). So a request may span what was asked for, and
+    leaving the number of requests out still means the engine's own default. Forcing ``-np 1`` would
+    serve one request at a time, which nobody asked for.
+    """
+    slots = _slots(ask)
+    if slots is None:
+        return Noted(
+            str(per_request),
+            f"the automatic slots share these {per_request} tokens; "
+            "maxConcurrentRequests gives each request its own",
+        )
+    return str(per_request * slots)
+
+
+def _slots(ask: Ask) -> int | None:
+    """As the extra arguments or the environment have it, for they beat the option."""
+    said = ask.said.get(SLOTS, "")
+    if said.isascii() and said.isdigit() and int(said):
+        return int(said)
+    option = ask.options.max_concurrent_requests
+    return None if option is UNSET else option
+
+
+def _cache_type(dtype: str, _: Ask) -> Answer:
+    known = _SAME_TYPE.get(dtype.lower(), dtype.lower())
+    if known in CACHE_TYPES:
+        return known
+    return Lacks(f"llama.cpp has no cache of type {dtype}, only {', '.join(CACHE_TYPES)}")
+
+
+def _reasoning(parser: str, _: Ask) -> Answer:
+    if parser in REASONING_FORMATS:
+        return parser
+    return Lacks(
+        f"llama-server picks the parser itself, by the chat template; {parser} is none of its "
+        f"formats {', '.join(REASONING_FORMATS)}"
+    )
+
+
+def _in_the_file(what: str) -> Lacks:
+    return Lacks(f"{what} fixed by the GGUF file")
+
+
+SPELLING = Spelling(
+    program="llama-server",
+    grammar=Grammar(equals=False, underscores=True, prefixes=False),
+    model=Says((Word(MODEL),)),
+    host=HOST,
+    port=PORT,
+    name=Says((Word(ALIAS, _alias),)),
+    knobs={
+        # `-sm row` or `tensor` would split within layers, but neither takes a count, `tensor` is
+        # experimental and `row` is slower on most hosts: not a guess to make for the user.
+        "tensor_parallel": Lacks(
+            "llama-server takes no count: it spreads whole layers over all leased devices; "
+            "-sm row or -sm tensor among the extra arguments splits the layers themselves"
+        ),
+        "pipeline_parallel": Lacks(
+            "llama-server takes no count: it spreads whole layers over all leased devices anyway"
+        ),
+        "max_context_length": Says((Word(CONTEXT, _context),)),
+        "memory_fraction": Lacks(
+            "llama-server fits itself into free memory; -fitt sets the margin in MiB"
+        ),
+        "max_concurrent_requests": Says((Word(SLOTS),)),
+        "kv_cache_dtype": Says((Word(KEYS_TYPE, _cache_type), Word(VALUES_TYPE, _cache_type))),
+        "dtype": _in_the_file("the weights' type is"),
+        "quantization": _in_the_file("quantization is"),
+        "trust_remote_code": Lacks("a GGUF file carries no code"),
+        "tool_call_parser": Lacks("llama-server picks the parser itself, by the chat template"),
+        "reasoning_parser": Says((Word(REASONING, _reasoning),)),
+    },
+    switches=(METRICS,),
+    path_prefix=API_PREFIX,
+)
+
+HEALTH = HealthCheck(path="/health", ready_deadline_ms=300_000, interval_ms=250)
+"""It listens before it loads and says 503 meanwhile; loading is bound by the disk."""
+
+METRIC_NAMES: MetricMap = {
+    "requestsRunning": ("llamacpp:requests_processing",),
+    "requestsWaiting": ("llamacpp:requests_deferred",),
+    # Gone since May 2025 (llama.cpp PR 13660): unknown on today's servers, never 0.
+    "kvCacheUtilization": ("llamacpp:kv_cache_usage_ratio",),
+    "promptTokensTotal": ("llamacpp:prompt_tokens_total",),
+    "generationTokensTotal": ("llamacpp:tokens_predicted_total",),
+}
+
+_IMAGES: Mapping[Accelerator, str] = {
+    "cuda": "server-cuda",
+    "rocm": "server-rocm",
+    "xpu": "server-intel",
+    "cpu": "server",
+}
+_AMD64_ONLY = ("rocm", "xpu")
+
+
+def image(host: HostProfile) -> str | None:
+    """The official image for the host; none where Metal or this architecture has none."""
+    tag = _IMAGES.get(host.accelerator)
+    if tag is None or (host.arch == "arm64" and host.accelerator in _AMD64_ONLY):
+        return None
+    if host.accelerator == "cuda" and host.arch == "arm64" and host.unified_memory:
+        tag = "server-cuda13"  # GB10 needs CUDA 13; `server-cuda` is 12.8
+    return f"ghcr.io/ggml-org/llama.cpp:{tag}"
+
+
+ROWS = Rows(
+    spelling=SPELLING,
+    health=HEALTH,
+    # Port 8080, because the image's own HEALTHCHECK asks there; siblings, for a model split into
+    # several files is named by its first.
+    container=Container(image=image, port=8080, with_siblings=True),
+)
+
+
+def supports(host: HostProfile) -> EngineSupport:
+    """Every platform that we launch on: with a GPU, and on the CPU without one."""
+    if host.platform == "win32":
+        return EngineSupport.unsupported(
+            "the host's platform is win32; engines are launched on linux (WSL too) and darwin"
+        )
+    reaches_device = host.docker_gpu or host.accelerator == "cpu"
+    if host.docker and reaches_device and image(host):
+        return EngineSupport.supported("process", "docker")
+    return EngineSupport.supported("process")
+
+
+def plan(request: LaunchRequest) -> LaunchPlan:
+    """What to run for ``request``."""
+    return draft(request, ROWS).plan
+
+
+def explain(request: LaunchRequest) -> PlanNotes:
+    """What ``plan`` leaves out of the same request."""
+    return draft(request, ROWS).explanation()
+
+
+def address(extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:
+    """The effective host and port; an argument beats ``LLAMA_ARG_HOST`` and ``LLAMA_ARG_PORT``."""
+    if env.get("AIP_MODE") == "PREDICTION":
+        return AddressOverride(
+            problem="AIP_MODE=PREDICTION makes llama-server listen on AIP_HTTP_PORT "
+            "whatever --port says; leave it out"
+        )
+    return address_of(SPELLING, said_by(SPELLING, read(SPELLING, extra_args), env))
+
+
+SPEC = ComputeEngineSpec(
+    id="llamacpp",
+    supports=supports,
+    plan=plan,
+    explain=explain,
+    health=HEALTH,
+    metrics=METRIC_NAMES,
+    default_binary="llama-server",
+    default_port=8080,
+    address=address,
+    image=image,
+    # The first TERM lets streams run on while their clients stay (alive after 30 s, measured), the
+    # second ends it at once: half of the grace is the clients'.
+    stop=StopStyle(grace_ms=20_000, second_term_after_ms=10_000),
+    install_hint="brew install llama.cpp, or put the llama-server of a release on PATH",
+)

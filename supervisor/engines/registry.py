@@ -1,0 +1,31 @@
+"""The engines there are. A new one is one new file and one line here."""
+
+from collections.abc import Mapping
+
+from supervisor.contracts.engine import (
+    ENGINE_IDS,
+    ComputeEngineSpec,
+    EngineId,
+    EngineSupport,
+)
+from supervisor.contracts.host import HostProfile
+from supervisor.engines import llamacpp
+
+_SPECS = {spec.id: spec for spec in (llamacpp.SPEC,)}
+
+ENGINES: Mapping[EngineId, ComputeEngineSpec] = {
+    engine: _SPECS[engine] for engine in ENGINE_IDS if engine in _SPECS
+}
+"""In the contract's order."""
+
+
+def engine_spec(engine: EngineId) -> ComputeEngineSpec | None:
+    """The engine, or ``None`` for one that this version knows by name only."""
+    return ENGINES.get(engine)
+
+
+def support_of(engine: EngineId, host: HostProfile) -> EngineSupport:
+    """Whether ``engine`` runs on ``host``; an answer for every engine of the contract."""
+    if spec := engine_spec(engine):
+        return spec.supports(host)
+    return EngineSupport.unsupported(f"this version cannot launch {engine} yet")

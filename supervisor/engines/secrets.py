@@ -1,0 +1,78 @@
+"""Which words of a command line are secrets, in the spelling of any engine.
+
+The one redactor uses this for everything that is shown. It errs on the side of hiding: an argparse
+engine takes ``--api-k`` for ``--api-key``, so a beginning of a secret flag counts as one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from supervisor.engines.words import dashed, flag_word
+
+MASK = "***"
+
+SECRET_FLAGS: frozenset[str] = frozenset(
+    {
+        "--admin-api-key",  # sglang
+        "--api-key",  # vllm and llama-server take several, sglang one
+        "--hf-token",  # vllm (its value is optional), llama-server
+        "-hft",  # llama-server
+        "--mcp-servers-json",  # llama-server: holds the servers' headers and environment
+        "--seqlog-api-key",  # tabbyapi
+        "--ssl-keyfile-password",  # sglang
+    }
+)
+
+_PUBLIC = frozenset({"--ssl-keyfile"})
+"""A whole flag, though it begins a secret one."""
+_SHORTEST_PREFIX = len("--hf-t")
+_SECRET_ENDING = re.compile(r"-(?:api-key|access-key|secret|secret-key|auth-token|password)$")
+_USERINFO = re.compile(r"(?<=://)[^/?#\s\"']*@")
+
+
+def is_secret_flag(name: str) -> bool:
+    """Whether what follows this flag must not be shown."""
+    name = dashed(name)
+    if name in SECRET_FLAGS or _SECRET_ENDING.search(name):
+        return True
+    if name in _PUBLIC or not name.startswith("--") or len(name) < _SHORTEST_PREFIX:
+        return False
+    return any(flag.startswith(name) for flag in SECRET_FLAGS)
+
+
+def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """``argv`` with the values of secret flags, and names and passwords in URLs, masked."""
+    shown = list(argv)
+    for position, start in _secrets(argv):
+        shown[position] = shown[position][:start] + MASK
+    return tuple(_USERINFO.sub(f"{MASK}@", word) for word in shown)
+
+
+def secret_values(argv: Sequence[str]) -> tuple[str, ...]:
+    """The values that ``mask_argv`` hides, for masking them in other text; each key of a list."""
+    found: list[str] = []
+    for position, start in _secrets(argv):
+        value = argv[position][start:]
+        found += (value, *value.split(",")) if "," in value else (value,)
+    return tuple(value for value in found if value)
+
+
+def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where secrets are: the word's position, and where in the word the secret starts."""
+    first, more = False, False
+    for position, word in enumerate(argv):
+        flag = flag_word(word)
+        if first or (more and not word.startswith("-")):
+            # llama-server takes the next word for the value whatever it looks like, and vllm all
+            # of them up to the next flag.
+            yield position, 0
+            more = not (first and word.startswith("-"))
+            first = False
+            continue
+        first = more = False
+        if flag and is_secret_flag(flag.name):
+            if flag.value is None:
+                first = more = True
+            else:
+                yield position, len(flag.name) + len(flag.separator)
+                more = True

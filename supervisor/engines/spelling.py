@@ -1,0 +1,160 @@
+"""How an engine spells things: its flags, and one row for each of the contract's knobs.
+
+Everything that tells two engines apart on a command line is data of these types. A row either says
+a knob (``Says``) or has no word for it (``Lacks``), with the reason that people get to read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from supervisor.contracts.engine import ServingOptions
+
+MANY = -1
+"""Takes values up to the next flag."""
+
+Knob = Literal[
+    "tensor_parallel",
+    "pipeline_parallel",
+    "max_context_length",
+    "memory_fraction",
+    "max_concurrent_requests",
+    "kv_cache_dtype",
+    "dtype",
+    "quantization",
+    "trust_remote_code",
+    "tool_call_parser",
+    "reasoning_parser",
+]
+KNOBS: tuple[Knob, ...] = get_args(Knob)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flag:
+    """One option of an engine, with every word that it answers to. Compared by identity."""
+
+    names: tuple[str, ...]
+    """The first is the one we write; an empty one stands for a bare, positional value."""
+    takes: int = 1
+    """How many values: 0 for a switch, ``MANY``."""
+    negations: tuple[str, ...] = ()
+    """Words that set the same option to its opposite, and so override it just as well."""
+    env: str | None = None
+    """The variable that says the same where the command line is silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """How an engine cuts its command line into words."""
+
+    equals: bool
+    """``--flag=value`` in one word; otherwise flag and value must be two."""
+    underscores: bool
+    """``--a_b`` means ``--a-b``."""
+    prefixes: bool
+    """An unambiguous beginning of a long flag means the flag (argparse)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """The engine has no word for this knob, or for this value of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A value that people should know something about."""
+
+    text: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the value of one knob may depend on besides the knob itself."""
+
+    options: ServingOptions
+    said: Mapping[Flag, str]
+    """Values that the launch's own extra arguments, else its environment, give by themselves."""
+
+
+Answer = str | Noted | Lacks
+Translate = Callable[[Any, Ask], Answer]
+
+
+def plain(value: Any, _: Ask) -> Answer:
+    """The value as it is."""
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A flag, and how the knob's value is put into its words."""
+
+    flag: Flag
+    value: Translate = plain
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """A knob that the engine has words for; each one gets the knob's value."""
+
+    words: tuple[Word, ...]
+    companions: tuple[Word, ...] = ()
+    """Written with the words, once, and only while none of those is overridden."""
+    auto: bool = False
+    """``"auto"`` is a value of the engine's own here, not another word for unset."""
+
+
+Row = Says | Lacks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """An engine's whole table."""
+
+    program: str
+    """For sentences about it."""
+    grammar: Grammar
+    model: Says
+    host: Flag
+    port: Flag
+    name: Row
+    """The served model's name."""
+    knobs: Mapping[Knob, Row]
+    switches: tuple[Flag, ...] = ()
+    """Always on, such as the one for metrics."""
+    path_prefix: Flag | None = None
+    """Moves every HTTP path, that of the health check included."""
+    index: Mapping[str, Flag] = field(init=False)
+    """Every spelling of every flag above."""
+    twins: Mapping[str, Flag] = field(init=False)
+    """Variables that say what a flag says."""
+
+    def __post_init__(self) -> None:
+        flags = tuple(self._flags())
+        words = {word: flag for flag in flags for word in (*flag.names, *flag.negations) if word}
+        object.__setattr__(self, "index", words)
+        object.__setattr__(self, "twins", {flag.env: flag for flag in flags if flag.env})
+
+    def _flags(self) -> Iterator[Flag]:
+        yield from (self.host, self.port, *self.switches)
+        if self.path_prefix:
+            yield self.path_prefix
+        for row in (self.model, self.name, *self.knobs.values()):
+            if isinstance(row, Says):
+                yield from (word.flag for word in (*row.words, *row.companions))
+
+
+def find(spelling: Spelling, word: str) -> Flag | None:
+    """The flag that the engine understands ``word`` to be, if it is one that we would write."""
+    grammar = spelling.grammar
+    if grammar.underscores and word.startswith("--"):
+        stem, dot, rest = word.partition(".")  # vLLM: what follows a dot is a key of a JSON value
+        word = stem.replace("_", "-") + dot + rest
+    flag = spelling.index.get(word)
+    if flag is None and grammar.prefixes and word.startswith("--"):
+        meant = {flag for name, flag in spelling.index.items() if name.startswith(word)}
+        flag = meant.pop() if len(meant) == 1 else None
+    return flag

@@ -1,0 +1,72 @@
+"""Where to knock: literal addresses, derived from the one that an engine was told to bind.
+
+An engine bound to one address is asked at that one, and a wildcard at the loopback of its own
+family. Names are never left to the connect, which tries ``::1`` first while the engine listens
+on IPv4 alone (librefang#3112).
+"""
+
+import socket
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import anyio
+
+IPAddress = IPv4Address | IPv6Address
+
+LOOPBACK_4 = IPv4Address("127.0.0.1")
+LOOPBACK_6 = IPv6Address("::1")
+MOST_ADDRESSES = 4
+RESOLVE_S = 2.0
+
+
+class AddressError(Exception):
+    """The bind host leads to no address that could be asked."""
+
+
+async def probe_addresses(bind_host: str, resolve_s: float = RESOLVE_S) -> tuple[IPAddress, ...]:
+    """The addresses to ask, in this order; several only where the engine may be at any of them.
+
+    Asking more than one is safe, for an answer counts only once its server is proved to be ours.
+    A name is resolved here, once, in a thread that is left behind when it takes too long.
+    """
+    known = literal_addresses(bind_host)
+    if known is not None:
+        return known
+    resolve = partial(socket.getaddrinfo, bind_host, None, type=socket.SOCK_STREAM)
+    try:
+        with anyio.fail_after(resolve_s):
+            found = await anyio.to_thread.run_sync(
+                resolve, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+            )
+    except TimeoutError:
+        raise AddressError(f"{bind_host!r} was not resolved within {resolve_s:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise AddressError(f"{bind_host!r} cannot be resolved: {error}") from None
+    addresses = dict.fromkeys(_reachable(ip_address(info[4][0])) for info in found)
+    return tuple(addresses)[:MOST_ADDRESSES]
+
+
+def literal_addresses(bind_host: str) -> tuple[IPAddress, ...] | None:
+    """What needs no resolver; ``None`` for a name.
+
+    ``localhost`` is loopback by definition (RFC 6761), but of which family depends on the engine:
+    vLLM's own socket is IPv4, uvicorn binds every address of the name, llama-server's HTTP
+    library and ``mlx_lm.server`` the first one. So both are asked, whatever the hosts file says.
+    """
+    host = bind_host.strip().removeprefix("[").removesuffix("]")
+    if not host:
+        return (LOOPBACK_4,)
+    if host.lower() == "localhost":
+        return (LOOPBACK_4, LOOPBACK_6)
+    try:
+        return (_reachable(ip_address(host)),)
+    except ValueError:
+        return None
+
+
+def _reachable(bound: IPAddress) -> IPAddress:
+    if isinstance(bound, IPv6Address) and bound.ipv4_mapped is not None:
+        bound = bound.ipv4_mapped
+    if not bound.is_unspecified:
+        return bound
+    return LOOPBACK_4 if bound.version == 4 else LOOPBACK_6

@@ -1,0 +1,197 @@
+"""The probe of one instance: asks its engine, and believes no one else.
+
+Order: connect, prove that the server is a member of the instance's tree, ask, judge the reply.
+Nothing is sent to a server that is not proved, and a refused connect never gets as far as HTTP.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import anyio
+from msgspec import UNSET
+
+from supervisor.contracts.engine import HealthCheck
+from supervisor.health.address import IPAddress
+from supervisor.health.body import not_ready_reason
+from supervisor.health.dial import Connection, dial, where
+from supervisor.health.line import Line, Reply, Request
+from supervisor.health.outcome import Lost, Miss, NotReady, Outcome, Ready, printable
+from supervisor.health.proof import Owner, prove
+
+DEFAULT_TIMEOUT_MS = 5_000
+
+_TRY_THE_NEXT = frozenset({"refused", "unreachable", "foreign"})
+_EXCERPT = 4096
+
+
+class Probe:
+    """Never more than one connection of it waits in the engine's backlog.
+
+    A hung engine takes no connection out of its backlog, not even one that was closed, and a
+    probe every ten seconds would fill that up. So one that was not accepted in time is kept, and
+    the next probe goes on waiting with it.
+    """
+
+    last: Outcome | None = None
+    """The latest answer, whoever asked."""
+
+    def __init__(
+        self,
+        addresses: Sequence[IPAddress],
+        port: int,
+        check: HealthCheck,
+        owner: Owner,
+        *,
+        api_key: str | None = None,
+    ) -> None:
+        self._addresses = tuple(addresses)
+        self._port = port
+        self._owner = owner
+        self._api_key = api_key
+        timeout_ms = DEFAULT_TIMEOUT_MS if check.timeout_ms is UNSET else check.timeout_ms
+        self._timeout_s = timeout_ms / 1000
+        self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._health = self._request("GET", check.path)
+        self._requests = [self._health]
+        if (proof := check.ready) is not UNSET:
+            self._requests.append(self._request(proof.method, proof.path, proof.body))
+        self._busy = anyio.Lock(fast_acquire=True)
+        self._parked: Connection | None = None
+        self._kept: Line | None = None
+
+    async def readiness(self, within_s: float | None = None) -> Outcome:
+        """Ask on fresh connections: the health path and then, where there is one, the request
+        that proves more. ``within_s`` cuts the probe's own timeout short.
+        """
+        limit = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
+        return await self._outcome_of(self._ask_afresh, limit)
+
+    async def health(self) -> Outcome:
+        """Ask the health path of an engine that had been ready, on the kept connection.
+
+        That one may have been closed meanwhile (uvicorn and llama-server do so after 5 s): it is
+        replaced, and only the fresh one counts.
+        """
+        return await self._outcome_of(self._ask_kept, self._timeout_s)
+
+    async def close(self) -> None:
+        """Close what is open between probes. A probe in flight is its own task's to cancel."""
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            parked.close()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _outcome_of(self, ask: Callable[[float], Awaitable[str]], limit_s: float) -> Outcome:
+        async with self._busy:
+            try:
+                self.last = Ready(self._shown(await ask(anyio.current_time() + limit_s)))
+            except Miss as miss:
+                self.last = NotReady(miss.kind, self._shown(miss.text))
+            return self.last
+
+    async def _ask_afresh(self, deadline: float) -> str:
+        text = ""
+        for request in self._requests:
+            line = await self._open(request, deadline)
+            try:
+                text = await _ask(line, request, deadline)
+            finally:
+                await line.close()
+        return text
+
+    async def _ask_kept(self, deadline: float) -> str:
+        line, self._kept = self._kept, None
+        if line is not None:
+            with suppress(Lost):
+                return await self._ask_and_keep(line, deadline)
+        return await self._ask_and_keep(await self._open(self._health, deadline), deadline)
+
+    async def _ask_and_keep(self, line: Line, deadline: float) -> str:
+        try:
+            text = await _ask(line, self._health, deadline)
+        except BaseException:
+            await line.close()
+            raise
+        self._kept = line
+        return text
+
+    async def _open(self, request: Request, deadline: float) -> Line:
+        """A proved connection to the first address that has our engine."""
+        parked, self._parked = self._parked, None
+        if parked is not None and request.method.startswith(parked.ahead):
+            with suppress(Lost):
+                return await self._proved(parked, request, deadline)
+        elif parked is not None:
+            parked.close()
+        worst: Miss | None = None
+        for address in self._addresses:
+            try:
+                connection = await self._dial(address, deadline)
+                return await self._proved(connection, request, deadline)
+            except Miss as miss:
+                if miss.kind not in _TRY_THE_NEXT:
+                    raise
+                if worst is None or miss.kind == "foreign":
+                    worst = miss
+        raise worst or Miss("unreachable", "there is no address to ask")
+
+    async def _dial(self, address: IPAddress, deadline: float) -> Connection:
+        with anyio.CancelScope(deadline=deadline):
+            return await dial(address, self._port)
+        raise Miss("timeout", f"{where(address, self._port)}: not connected in time")
+
+    async def _proved(self, connection: Connection, request: Request, deadline: float) -> Line:
+        try:
+            with anyio.CancelScope(deadline=deadline):
+                await prove(connection, self._owner, request.method)
+                return Line(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._parked = connection
+        raise Miss("timeout", f"{connection.place}: connected, not accepted in time")
+
+    def _request(self, method: str, path: str, body: str | None = None) -> Request:
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", **self._authorization}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return Request(method, "/" + path.lstrip("/"), body, headers)
+
+    def _shown(self, text: str) -> str:
+        """A server may well repeat the key that it was sent."""
+        return printable(text.replace(self._api_key, "***") if self._api_key else text)
+
+
+async def _ask(line: Line, request: Request, deadline: float) -> str:
+    """The reply in words, if it means ready."""
+    with anyio.CancelScope(deadline=deadline):
+        return _judged(await line.ask(request), request)
+    raise Miss("timeout", f"{request.method} {request.path}: not answered in time")
+
+
+def _judged(reply: Reply, request: Request) -> str:
+    said = f"{request.method} {request.path}: HTTP {reply.status}"
+    if reply.location is not None and 300 <= reply.status < 400:
+        raise Miss("status", f"{said} to {reply.location}, which is not followed")
+    if not 200 <= reply.status < 300:
+        told = reply.body[:_EXCERPT].decode("utf-8", "replace").strip()
+        raise Miss("status", f"{said} {reply.reason} {told}".rstrip())
+    reason = not_ready_reason(reply.body, whole=reply.whole)
+    if reason is not None:
+        raise Miss("loading", f"{said}, but {reason}")
+    return said

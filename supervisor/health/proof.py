@@ -1,0 +1,85 @@
+"""Proof that the server of a connection belongs to the instance, given before it is spoken to.
+
+Afterwards would be too late: an HTTP/1.0 server has closed its side together with its reply. And
+before also means that a stranger on the port gets neither the request nor the engine's API key.
+"""
+
+import errno
+from typing import Protocol
+
+import anyio
+
+from supervisor.contracts.instance import Ownership
+from supervisor.health.dial import Connection
+from supervisor.health.outcome import Lost, Miss
+from supervisor.health.pacing import look_pause_s
+from supervisor.health.sockdiag import ServerSide, TcpState, Unprovable, server_side
+
+DEFERRED_AFTER_S = 0.005
+ABSENT_AFTER_S = 0.05
+FOREIGN_AGAIN_S = 0.01
+
+
+class Owner(Protocol):
+    """Who can tell whether a socket is held by the instance's tree."""
+
+    async def owns_socket(self, inode: int) -> Ownership: ...
+
+
+async def prove(connection: Connection, owner: Owner, method: str) -> None:
+    """Return once the server's side is known to be ours; raise ``Miss`` when it is not.
+
+    Waits as long as the connection is not accepted: the caller bounds that. A connection whose
+    accept is deferred (``TCP_DEFER_ACCEPT``) is withheld from its server until data comes; there
+    the first letter of the request goes ahead, alone.
+    """
+    began = anyio.current_time()
+    suspect = 0
+    while True:
+        side = _look(connection)
+        waited = anyio.current_time() - began
+        pause = look_pause_s(waited)
+        if side is None:
+            if waited >= ABSENT_AFTER_S:
+                raise Miss(
+                    "unproved",
+                    f"{connection.place}: the server's side is not in this network namespace",
+                )
+        elif side.closed:
+            raise Lost("the server hung up before it was asked")
+        elif side.inode:
+            if await _is_ours(side, owner):
+                return
+            # Between accept and the descriptor's entry in the table nobody holds the socket, so
+            # a stranger is one that still has it after the server had time to run.
+            if side.inode == suspect:
+                raise Miss(
+                    "foreign",
+                    f"{connection.place} is served by a process outside the instance"
+                    f" (uid {side.uid})",
+                )
+            suspect, pause = side.inode, FOREIGN_AGAIN_S
+        elif side.state is TcpState.SYN_RECV and waited >= DEFERRED_AFTER_S:
+            connection.send_ahead(method)
+        await anyio.sleep(pause)
+
+
+def _look(connection: Connection) -> ServerSide | None:
+    try:
+        return server_side(connection)
+    except Unprovable as reason:
+        raise Miss("denied", f"the server cannot be proved: {reason}") from None
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            raise Lost("the server reset the connection before it was asked") from None
+        raise Miss("unproved", f"the server could not be looked up: {error.strerror}") from None
+
+
+async def _is_ours(side: ServerSide, owner: Owner) -> bool:
+    ownership = await owner.owns_socket(side.inode)
+    if ownership == "unknown":
+        raise Miss(
+            "denied",
+            f"whether socket {side.inode} (uid {side.uid}) is the instance's cannot be told",
+        )
+    return ownership == "ours"

@@ -1,0 +1,150 @@
+"""Records and tombstones as files. Blocking: one thread at a time for any one name.
+
+``<state>/instances/NAME.json`` is a record, which is the lease; ``<state>/tombstones/NAME.json``
+what is left of an ended instance; ``<state>/quarantine/`` what could not be read. Names are safe as
+file names, and no two of them are one file.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from supervisor.contracts.instance import InstanceRecord, Tombstone
+from supervisor.instances.codec import MemberPath, encode_record, valid_name
+from supervisor.instances.durable import (
+    Step,
+    StoreError,
+    make_folder,
+    no_step,
+    unlink_durably,
+    write_durably,
+)
+
+_ENDED_KEPT: Final = 4096
+"""How many ended launches are remembered, so that a late write cannot bring one back."""
+
+
+class RecordFiles:
+    """The folders of one state directory and the rules of changing them.
+
+    Nothing that was removed comes back: a write for a launch (its nonce) whose record was removed
+    is refused, however late the thread comes that carries it.
+    """
+
+    def __init__(self, state_dir: Path, *, tombstones: int = 200, step: Step = no_step) -> None:
+        self.instances: Final = state_dir / "instances"
+        self.tombstones: Final = state_dir / "tombstones"
+        self.quarantine: Final = state_dir / "quarantine"
+        self._bound = tombstones
+        self._step = step
+        self._nonces: dict[str, str] = {}
+        self._unknown: dict[str, tuple[str, Mapping[MemberPath, Mapping[str, Any]]]] = {}
+        self._read_only: set[str] = set()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._graves: OrderedDict[str, None] = OrderedDict()
+        self._burying = threading.Lock()  # pruning touches the tombstones of other names
+
+    def make_folders(self) -> None:
+        for folder in (self.instances, self.tombstones, self.quarantine):
+            make_folder(folder)
+
+    def record_path(self, name: str) -> Path:
+        if not valid_name(name):
+            raise ValueError(f"{name!r} names no instance")
+        return self.instances / f"{name}.json"
+
+    def tombstone_path(self, name: str) -> Path:
+        if not valid_name(name):
+            raise ValueError(f"{name!r} names no instance")
+        return self.tombstones / f"{name}.json"
+
+    def writable(self, name: str) -> bool:
+        """False while the record on disk is of a newer schema."""
+        return name not in self._read_only
+
+    def loaded(
+        self,
+        record: InstanceRecord,
+        *,
+        writable: bool,
+        unknown: Mapping[MemberPath, Mapping[str, Any]],
+    ) -> None:
+        """Note what was read of a record, which its next write must respect."""
+        self._nonces[record.name] = record.nonce
+        if unknown:
+            self._unknown[record.name] = (record.nonce, unknown)
+        if not writable:
+            self._read_only.add(record.name)
+
+    def loaded_tombstones(self, names: list[str]) -> None:
+        """Note the tombstones that are there, oldest first."""
+        self._graves = OrderedDict.fromkeys(names)
+
+    def write(self, record: InstanceRecord) -> None:
+        """Make this the record of its name, and end the tombstone of an earlier bearer."""
+        path = self.record_path(record.name)
+        if record.nonce in self._ended:
+            raise StoreError("ended", f"{record.name}: this launch has ended, its record is gone")
+        if not self.writable(record.name):
+            raise StoreError("newer-schema", f"{path}: written by a newer version, left as it is")
+        nonce, unknown = self._unknown.get(record.name, ("", {}))
+        data = encode_record(record, unknown if nonce == record.nonce else None)
+        write_durably(path, data, self._step)
+        self._nonces[record.name] = record.nonce
+        if record.name in self._graves:
+            with self._burying:
+                self._dig_up(record.name)
+
+    def remove(self, name: str) -> None:
+        """Remove a record, and with it the lease. One of a newer schema too: its end is a fact."""
+        try:
+            unlink_durably(self.record_path(name), self._step)
+        except StoreError as error:
+            if error.landed:
+                self._forget(name)
+            raise
+        self._forget(name)
+
+    def bury(self, tombstone: Tombstone) -> None:
+        """Put a tombstone in the place of a record. The record goes even where the stone fails to
+        be written, for a full disk must not hold devices; then the error follows the removal.
+
+        A later launch of the name, which has a record of its own by now, is left alone.
+        """
+        name, nonce = tombstone.record.name, tombstone.record.nonce
+        if self._nonces.setdefault(name, nonce) != nonce:
+            return
+        try:
+            self._set_stone(tombstone)
+        finally:
+            self.remove(name)
+
+    def _set_stone(self, tombstone: Tombstone) -> None:
+        name = tombstone.record.name
+        data = msgspec.json.encode(tombstone) + b"\n"
+        with self._burying:
+            write_durably(self.tombstone_path(name), data, self._step)
+            self._graves[name] = None
+            self._graves.move_to_end(name)
+            while len(self._graves) > self._bound:
+                self._dig_up(next(iter(self._graves)))
+
+    def _dig_up(self, name: str) -> None:
+        # No flush: a tombstone that comes back after a power loss is pruned again.
+        self._graves.pop(name, None)
+        with contextlib.suppress(OSError):
+            self.tombstone_path(name).unlink(missing_ok=True)
+
+    def _forget(self, name: str) -> None:
+        self._unknown.pop(name, None)
+        self._read_only.discard(name)
+        if nonce := self._nonces.pop(name, None):
+            with self._burying:
+                self._ended[nonce] = None
+                while len(self._ended) > _ENDED_KEPT:
+                    self._ended.popitem(last=False)

@@ -1,0 +1,114 @@
+"""One look at all processes, shared by everybody who asks for it at the same time.
+
+Two hundred trees that stop together need a handful of scans, not some hundred each: whoever asks
+while a scan runs waits for the next one, which began after the question and so answers it.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from supervisor.launchers.process.procfs import Stat, processes, read_nonce
+
+SCAN_DEADLINE_S = 5.0
+"""A read that takes longer hangs; that process's memory is not read again."""
+THREADS = 4
+"""Bounds how many reads can hang at once. The scans themselves run one at a time."""
+KERNEL_THREADS = 2
+"""Parent of all threads of the kernel, which have no memory to read."""
+
+
+class ScanFailedError(Exception):
+    """No complete answer could be had in time: who lives is not known."""
+
+
+class Census:
+    """All processes at one moment, zombies too, sorted by what may tie them to one another."""
+
+    def __init__(self, stats: Iterable[Stat], nonces: dict[int, str]) -> None:
+        self.stats = {stat.pid: stat for stat in stats}
+        self.nonces = nonces
+        """Of those that were asked and answered."""
+        self.children = defaultdict[int, list[Stat]](list)
+        self.sessions = defaultdict[int, list[Stat]](list)
+        self.bearers = defaultdict[str, list[Stat]](list)
+        """By nonce."""
+        for stat in self.stats.values():
+            self.children[stat.ppid].append(stat)
+            self.sessions[stat.session].append(stat)
+            if nonce := nonces.get(stat.pid):
+                self.bearers[nonce].append(stat)
+        self.above = self._line(os.getpid())
+        """This process and all that it descends from."""
+
+    def _line(self, pid: int) -> frozenset[int]:
+        line = set[int]()
+        while pid > 0 and pid not in line:
+            line.add(pid)
+            pid = self.stats[pid].ppid if pid in self.stats else 0
+        return frozenset(line)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan under way in a thread, which says where it is in case it never comes back."""
+
+    since: int
+    silent: frozenset[tuple[int, int]]
+    reading: tuple[int, int] | None = None
+
+    def run(self) -> Census:
+        stats = list(processes())
+        nonces = dict[int, str]()
+        for stat in stats:
+            key = (stat.pid, stat.start)
+            if stat.start < self.since or stat.ppid == KERNEL_THREADS or key in self.silent:
+                continue
+            self.reading = key
+            if nonce := read_nonce(stat.pid):
+                nonces[stat.pid] = nonce
+        self.reading = None
+        return Census(stats, nonces)
+
+
+@dataclass(slots=True)
+class CensusTaker:
+    """Takes each census in a worker thread, so that neither work nor a hung read stops the loop."""
+
+    _since: int | None = None
+    _silent: set[tuple[int, int]] = field(default_factory=set)
+    _begun: int = 0
+    _done: int = 0
+    _latest: Census = field(default_factory=lambda: Census((), {}))
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
+
+    def cover(self, start: int) -> None:
+        """Ask everybody for a nonce who is not older than this. Nobody older can be a member."""
+        self._since = start if self._since is None else min(self._since, start)
+
+    async def take(self) -> Census:
+        """A census that began after the call. Raises ``ScanFailedError``."""
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._done < wanted:
+                self._begun = wanted
+                self._latest = await self._scan()
+                self._done = wanted
+            return self._latest
+
+    async def _scan(self) -> Census:
+        # As many tries as reads may hang: each leaves one process out of the next.
+        for _ in range(THREADS):
+            scan = _Scan(self._since or 0, frozenset(self._silent))
+            with anyio.move_on_after(SCAN_DEADLINE_S):
+                return await to_thread.run_sync(
+                    scan.run, abandon_on_cancel=True, limiter=self.threads
+                )
+            if scan.reading:
+                self._silent.add(scan.reading)
+        raise ScanFailedError

@@ -1,0 +1,72 @@
+"""Process launches: prepare a stub, open its gate, answer for the engine that it became.
+
+An engine's life never depends on ours. There is no pipe to it, no subprocess object that ends it
+with the loop, no signal tied to our death; after our end a new daemon attaches and goes on.
+"""
+
+import anyio
+
+from supervisor.contracts.engine import LaunchPlan
+from supervisor.contracts.instance import HandleReference, ProcessHandle
+from supervisor.launchers.base import Gated, Launcher, Running, SpawnTicket
+from supervisor.launchers.process.census import CensusTaker
+from supervisor.launchers.process.gated import GatedProcess
+from supervisor.launchers.process.identity import Verdict, examine
+from supervisor.launchers.process.pidfd import ExitWatch
+from supervisor.launchers.process.procfs import read_boot_id
+from supervisor.launchers.process.running import ProcessRunning, watch_if_ours
+from supervisor.launchers.process.spawner import GATES, Limits, Spawner, current_limits
+
+KILL_PATIENCE_S = 30.0
+"""Freeing a terabyte of memory takes the kernel most of this."""
+
+
+class ProcessLauncher(Launcher):
+    """Made once, before the daemon raises any limit of its own: engines get the limits of then."""
+
+    def __init__(
+        self,
+        *,
+        boot_id: str | None = None,
+        gates: int = GATES,
+        limits: Limits | None = None,
+        kill_patience_s: float = KILL_PATIENCE_S,
+    ) -> None:
+        self._boot_id = boot_id or read_boot_id()
+        self._spawner = Spawner(self._boot_id, current_limits() if limits is None else limits)
+        self._gates = anyio.Semaphore(gates)
+        self._census = CensusTaker()
+        self._patience_s = kill_patience_s
+
+    async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:
+        """Waits for its turn while as many gates as there may be stand open."""
+        await self._gates.acquire()
+        try:
+            stub = await self._spawner.spawn(plan, ticket)
+        except BaseException:
+            self._gates.release()
+            raise
+
+        def running(watch: ExitWatch) -> Running:
+            return self._running(stub.ref, ticket.nonce, Verdict.OURS, watch)
+
+        return GatedProcess(stub, running, self._gates.release)
+
+    async def attach(self, ref: HandleReference, nonce: str) -> Running:
+        if not isinstance(ref, ProcessHandle):
+            raise TypeError(f"not a handle of a process: {ref!r}")
+        verdict, pidfd = await examine(ref, nonce, self._boot_id)
+        return self._running(ref, nonce, verdict, watch_if_ours(verdict, pidfd))
+
+    def _running(
+        self, ref: ProcessHandle, nonce: str, verdict: Verdict, watch: ExitWatch | None
+    ) -> Running:
+        return ProcessRunning(
+            ref,
+            nonce,
+            boot_id=self._boot_id,
+            census=self._census,
+            patience_s=self._patience_s,
+            verdict=verdict,
+            watch=watch,
+        )

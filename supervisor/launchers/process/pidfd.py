@@ -1,0 +1,153 @@
+"""A process held by its pidfd: a name that cannot come to mean another process.
+
+One reader on the loop serves every waiter, for a descriptor can be watched only once; and it is
+the loop's own, not a task, because nobody lends a launcher a task group.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+import select
+import signal
+import struct
+
+import anyio
+
+from supervisor.launchers.base import Exit
+
+CODE_PATIENCE_S = 0.005
+"""How long the news of an end may wait for its cause."""
+CODE_RETRY_S = 0.001
+
+_NO_SUCH_PROCESS = frozenset({errno.ESRCH, errno.EINVAL, errno.ENOENT})
+"""The latter two for a number that names a mere thread, on older and on newer kernels."""
+
+_INFO = struct.Struct("=QQ11Ii")  # struct pidfd_info of Linux 6.13: mask, cgroup id, ids, exit code
+_INFO_EXIT = 1 << 3
+_PIDFD_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+
+
+def open_pidfd(pid: int) -> int | None:
+    """None where no process has this pid. Raises ``OSError`` where that cannot be known."""
+    if pid <= 0:
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in _NO_SUCH_PROCESS:
+            return None
+        raise
+
+
+def has_ended(pidfd: int) -> bool:
+    """Zombies have; a process whose main thread alone has ended has not."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def send(pidfd: int, *signals: signal.Signals) -> bool:
+    """Whether they arrived: not at a dead process, nor at one of other rights than ours."""
+    try:
+        for number in signals:
+            signal.pidfd_send_signal(pidfd, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _exit_of(wait_status: int) -> Exit:
+    code = os.waitstatus_to_exitcode(wait_status)
+    return Exit(code, None) if code >= 0 else Exit(None, signal_name(-code))
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def take_exit(pidfd: int) -> Exit | None:
+    """How a process that has ended did so, if that can be known by now. A child is reaped.
+
+    ``Popen.poll`` would do for a child, but makes up a code of 0 where another had reaped it; and
+    ``waitpid(-1)`` would take the codes of everybody else's children.
+    """
+    try:
+        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return _ask_kernel(pidfd)
+    if result is None:
+        return None
+    if result.si_code == os.CLD_EXITED:
+        return Exit(result.si_status, None)
+    return Exit(None, signal_name(result.si_status))
+
+
+def _ask_kernel(pidfd: int) -> Exit | None:
+    """Linux 6.15 keeps the status of everybody's children, from the moment they are reaped."""
+    buffer = bytearray(_INFO.size)
+    _INFO.pack_into(buffer, 0, _INFO_EXIT, *[0] * 13)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, buffer)
+    except OSError:
+        return None
+    mask, *_, status = _INFO.unpack(buffer)
+    return _exit_of(status) if mask & _INFO_EXIT else None
+
+
+class ExitWatch:
+    """Waits for the end of one process, child or not, and owns its pidfd."""
+
+    def __init__(self, pidfd: int) -> None:
+        self._pidfd = pidfd
+        self._loop = asyncio.get_running_loop()
+        self._settled = anyio.Event()
+        self._exit: Exit | None = None
+        self._closed = False
+        self._loop.add_reader(pidfd, self._ended)
+
+    @property
+    def exit(self) -> Exit | None:
+        """Set once the end has been told to the waiters."""
+        return self._exit
+
+    def alive(self) -> bool:
+        """Asked of the kernel, for the loop may not have come round to the news yet."""
+        return self._exit is None and not self._closed and not has_ended(self._pidfd)
+
+    async def wait(self) -> Exit:
+        await self._settled.wait()
+        if self._exit is None:
+            raise anyio.ClosedResourceError
+        return self._exit
+
+    def send(self, *signals: signal.Signals) -> bool:
+        return not self._closed and send(self._pidfd, *signals)
+
+    def kill(self) -> bool:
+        return self.send(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of the process, and of whoever still waits for it."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._settled.set()
+
+    def _ended(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._settle(self._loop.time() + CODE_PATIENCE_S)
+
+    def _settle(self, deadline: float) -> None:
+        if self._closed:
+            return
+        self._exit = take_exit(self._pidfd)
+        if self._exit is None and self._loop.time() < deadline:
+            self._loop.call_later(CODE_RETRY_S, self._settle, deadline)
+            return
+        self._exit = self._exit or Exit(None, None)
+        self._settled.set()

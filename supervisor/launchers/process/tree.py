@@ -1,0 +1,136 @@
+"""Who belongs to one launch: found by session, by descent and by nonce, and remembered.
+
+No single sign is enough. A worker that called ``setsid`` has left the session, a double-forked one
+has lost its parent, one that wrote its title over the environment shows no nonce. But each is
+caught by another sign, and whoever was seen once stays a member whatever it does later.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from anyio import to_thread
+
+from supervisor.contracts.event import MemberProcess
+from supervisor.contracts.instance import Ownership
+from supervisor.launchers.process.census import Census, CensusTaker
+from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The tree at one moment, the dead left out."""
+
+    members: tuple[Stat, ...]
+    """The main process first, then by age."""
+    doubtful: bool
+    """There are processes in what may have been our session, and nothing proves them ours."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """The members of one launch. What it holds are facts seen, never a state."""
+
+    census: CensusTaker
+    leader: int
+    start: int
+    """Field 22 of the main process; with its pid, that one process."""
+    nonce: str
+    _known: dict[int, int] = field(default_factory=dict)
+    """Pid to start of everybody who was ever seen to be a member and may still be there."""
+
+    def __post_init__(self) -> None:
+        self.census.cover(self.start)
+
+    async def look(self) -> Sighting:
+        """Who lives now. Raises ``ScanFailedError``.
+
+        That nobody does is said only when two scans in a row find nobody, for one can miss a
+        process that forks and ends while the scan passes it.
+        """
+        seen = self._sort(await self.census.take())
+        if not seen.members:
+            seen = self._sort(await self.census.take())
+        return seen
+
+    async def owns_socket(self, inode: int) -> Ownership:
+        """Asks the main process first, then whoever is known, and only then looks for others."""
+        if inode <= 0:
+            return "unknown"
+        asked = {self.leader: self.start} | self._known
+        if await self._holds(list(asked.items()), inode) == "ours":
+            return "ours"
+        seen = await self.look()
+        answer = await self._holds([(stat.pid, stat.start) for stat in seen.members], inode)
+        return "unknown" if answer == "foreign" and seen.doubtful else answer
+
+    async def _holds(self, asked: list[tuple[int, int]], inode: int) -> Ownership:
+        return await to_thread.run_sync(
+            _any_holds, asked, inode, abandon_on_cancel=True, limiter=self.census.threads
+        )
+
+    def _sort(self, census: Census) -> Sighting:
+        found, doubtful = find_members(census, self.leader, self.start, self.nonce, self._known)
+        self._known = {stat.pid: stat.start for stat in found}
+        living = [stat for stat in found if stat.alive]
+        living.sort(key=lambda stat: (stat.pid != self.leader, stat.start, stat.pid))
+        return Sighting(tuple(living), doubtful)
+
+
+def describe(stats: Iterable[Stat]) -> tuple[MemberProcess, ...]:
+    return tuple(MemberProcess(pid=stat.pid, name=stat.name) for stat in stats)
+
+
+def find_members(
+    census: Census, leader: int, start: int, nonce: str, known: dict[int, int]
+) -> tuple[list[Stat], bool]:
+    """The members in a census, zombies too, and whether doubtful ones are left.
+
+    Left out by construction: this process and all above it, whoever is older than the main
+    process, and whoever carries another launch's nonce, with all that descends from it.
+    """
+
+    def eligible(stat: Stat) -> bool:
+        return (
+            stat.start >= start
+            and stat.pid not in census.above
+            and census.nonces.get(stat.pid, nonce) == nonce
+        )
+
+    found = {stat.pid: stat for stat in filter(eligible, census.bearers.get(nonce, ()))}
+    for pid, age in {**known, leader: start}.items():
+        stat = census.stats.get(pid)
+        if stat and stat.start == age and eligible(stat):
+            found[pid] = stat
+
+    # A session's number is not given out again while anyone is in it. So one proved member in it
+    # proves them all; with none, the number may have come round to strangers.
+    session = {stat.pid: stat for stat in filter(eligible, census.sessions.get(leader, ()))}
+    proved = any(stat.session == leader for stat in found.values())
+    if proved:
+        found |= session
+
+    line = list(found)
+    while line:
+        for child in filter(eligible, census.children.get(line.pop(), ())):
+            if child.pid not in found:
+                found[child.pid] = child
+                line.append(child.pid)
+
+    usurped = leader in census.stats and leader not in found
+    strangers = any(stat.alive and stat.pid not in found for stat in session.values())
+    return list(found.values()), strangers and not usurped
+
+
+def _any_holds(asked: list[tuple[int, int]], inode: int) -> Ownership:
+    denied = False
+    for pid, start in asked:
+        answer = holds_socket(pid, inode)
+        if answer == "lacks":
+            continue
+        # Asked after the descriptors: so they were this very process's.
+        stat = read_stat(pid)
+        if stat and stat.start == start:
+            if answer == "holds":
+                return "ours"
+            denied = True
+    return "unknown" if denied else "foreign"

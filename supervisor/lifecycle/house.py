@@ -1,0 +1,58 @@
+"""What every instance works with, in one place: the rooms that lifecycle stands on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from supervisor.bus import Bus
+from supervisor.clock import Clock
+from supervisor.contracts.config import Config
+from supervisor.contracts.engine import EngineRuntimeKind
+from supervisor.contracts.event import Event
+from supervisor.contracts.instance import DockerHandle, HandleReference, ProcessHandle
+from supervisor.contracts.paths import Paths
+from supervisor.devices.inventory import Inventory
+from supervisor.instances.state import Now
+from supervisor.instances.store import RecordStore
+from supervisor.launchers.base import Launcher
+
+
+def _pass(step: str) -> None:
+    """The usual hook: nothing happens at a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """Wired once by the daemon, or by a test with other walls."""
+
+    clock: Clock
+    bus: Bus
+    store: RecordStore
+    launchers: Mapping[EngineRuntimeKind, Launcher]
+    inventory: Inventory
+    config: Config
+    paths: Paths
+    supervisor_id: str
+    inherited_env: Mapping[str, str]
+    """The daemon's own environment, from which an engine gets a defined part."""
+    at: Callable[[str], None] = field(default=_pass)
+    """Called at each named step of a life; a test raises, or dies, in it."""
+
+    def now(self) -> Now:
+        return Now(
+            boot_id=self.clock.boot_id,
+            monotonic_ns=self.clock.monotonic_ns(),
+            wall=self.clock.wall(),
+        )
+
+    def publish(self, event: Event) -> None:
+        self.bus.publish(event)
+
+    def launcher_of(self, ref: HandleReference) -> Launcher | None:
+        """The one that answers for a handle; ``None`` for a pin, and where it is not built."""
+        match ref:
+            case ProcessHandle():
+                return self.launchers.get("process")
+            case DockerHandle():
+                return self.launchers.get("docker")
+            case _:
+                return None

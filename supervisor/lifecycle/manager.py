@@ -1,0 +1,463 @@
+"""The supervisor of this host: decides reservations, starts instances' tasks, answers for all.
+
+A reservation is decided without a single wait: name, devices and port are checked against the
+table and taken in one go on the event loop's thread. What makes it last is the instance's first
+act, the write of its record; until that is on disk nobody is told about it.
+"""
+
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Literal
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import structlog
+from anyio.abc import TaskStatus
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from supervisor import __version__
+from supervisor.clock import rfc3339, rfc3339_in
+from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
+from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
+from supervisor.contracts.event import RecordQuarantined, SupervisorStarted, TaskCrashed, Warning_
+from supervisor.contracts.failure import (
+    AlreadyRunning,
+    LaunchFailure,
+    NoCapacity,
+    SpawnFailed,
+    UnsupportedFailure,
+)
+from supervisor.contracts.host import SELF, HostProfile
+from supervisor.contracts.instance import (
+    RECORD_SCHEMA,
+    InstanceRecord,
+    InstanceView,
+    LaunchParams,
+    PinnedHandle,
+    Supervision,
+    Tombstone,
+)
+from supervisor.contracts.rpc import EngineListing, PlanReply, SupervisorInfo
+from supervisor.engines.registry import engine_spec, support_of
+from supervisor.failures import sentence, to_event
+from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
+from supervisor.instances.ports import pick, taken_ports
+from supervisor.lifecycle.api import Supervisor
+from supervisor.lifecycle.catalog import device_leases, engine_listing
+from supervisor.lifecycle.errors import (
+    CannotTell,
+    InvalidLaunch,
+    LaunchRefused,
+    NoSuchInstance,
+    PinnedInstance,
+    Unavailable,
+    WaitTimedOut,
+)
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.instance import Command, Instance
+from supervisor.lifecycle.order import Order, resolve
+from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.prepare import Preparation
+from supervisor.lifecycle.redaction import Redactor
+from supervisor.lifecycle.views import tombstone_view
+
+CRASH_PAUSE_S = (0.05, 0.5, 5.0, 30.0)
+"""Between a crash of an instance's task and its next run; the last one repeats."""
+
+log = structlog.get_logger(__name__)
+
+
+class LocalSupervisor(Supervisor):
+    """Engines of this host. ``serve`` must run for as long as anything else is called."""
+
+    def __init__(self, house: House, info: Callable[[dict[str, int]], SupervisorInfo]) -> None:
+        self._house = house
+        self._info = info
+        self._instances: dict[str, Instance] = {}
+        self._tombstones: dict[str, Tombstone] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._leaving = False
+
+    # ── life of the daemon ───────────────────────────────────────────────────
+
+    async def serve(self, *, task_status: TaskStatus[int] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Take up what the state directory holds, then keep the instances' tasks until cancelled.
+
+        Reports the number of instances taken up. Being cancelled detaches from every engine.
+        """
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            taken_up = await self._take_up()
+            task_status.started(taken_up)
+            await anyio.sleep_forever()
+
+    def leave(self) -> int:
+        """Take no new work. Says how many engines will be left running."""
+        self._leaving = True
+        return len(self._instances)
+
+    async def _take_up(self) -> int:
+        house = self._house
+        loaded = await anyio.to_thread.run_sync(house.store.load)
+        self._tombstones = loaded.tombstones
+        house.publish(
+            SupervisorStarted(
+                version=__version__,
+                boot_id=house.clock.boot_id,
+                supervisor_id=house.supervisor_id,
+                found=len(loaded.records),
+            )
+        )
+        for lost in loaded.quarantined:
+            house.publish(
+                RecordQuarantined(instance=lost.name, path=str(lost.path), reason=lost.detail)
+            )
+        for name, record in loaded.records.items():
+            writable = name not in loaded.read_only
+            spec = engine_spec(record.engine)
+            instance = Instance(house, record, spec, None, self._ended, writable=writable)
+            self._instances[name] = instance
+            if writable:
+                self._start(instance)
+            else:
+                detail = "a newer version wrote this record; it is kept as it is"
+                house.publish(Warning_(instance=name, code="record-newer", detail=detail))
+        return len(loaded.records)
+
+    def _start(self, instance: Instance) -> None:
+        assert self._tasks is not None, "serve() runs first"
+        self._tasks.start_soon(self._keep, instance, name=f"instance:{instance.name}")
+
+    async def _keep(self, instance: Instance) -> None:
+        """Run one instance's task to its end; a defect in it is news, and touches no other."""
+        for attempt in range(1 << 30):
+            try:
+                await instance.run()
+                return
+            except Exception as error:
+                pause = CRASH_PAUSE_S[min(attempt, len(CRASH_PAUSE_S) - 1)]
+                log.exception("instance task crashed", instance=instance.name)
+                self._house.publish(
+                    TaskCrashed(
+                        instance=instance.name,
+                        nonce=instance.record.nonce,
+                        task=f"instance:{instance.name}",
+                        error=f"{type(error).__name__}: {error}"[:2_000],
+                    )
+                )
+                instance.rewind()
+                await anyio.sleep(pause)
+
+    def _ended(self, instance: Instance, tombstone: Tombstone) -> None:
+        if self._instances.get(instance.name) is instance:
+            del self._instances[instance.name]
+        self._tombstones.pop(instance.name, None)
+        self._tombstones[instance.name] = tombstone
+        while len(self._tombstones) > self._house.config.tombstones:
+            del self._tombstones[next(iter(self._tombstones))]
+
+    # ── launch ───────────────────────────────────────────────────────────────
+
+    async def launch(self, params: LaunchParams) -> InstanceView:
+        if self._leaving:
+            raise Unavailable("the daemon is stopping and takes no new launches")
+        order = resolve(params, self._house.config.recipes)
+        nonce = token_hex(16)
+        try:
+            instance = await self._reserve(order, nonce)
+        except Problem as problem:
+            self._house.publish(
+                to_event(
+                    problem.failure, instance=order.name, nonce=nonce, attempt=1, log_path=None
+                )
+            )
+            raise LaunchRefused(problem.failure) from None
+        self._start(instance)
+        if params.wait is False:
+            await instance.until(lambda it: it.reserved or it.settled)
+        else:
+            await instance.until(lambda it: it.settled)
+        if instance.failure is not None:
+            raise LaunchRefused(instance.failure)
+        return instance.view()
+
+    async def _reserve(self, order: Order, nonce: str) -> Instance:
+        """Everything up to the moment at which the name, the devices and the port are taken."""
+        host, snapshot = await self._host()
+        spec, runtime = self._supported(order, host)
+        # From here to the return there is no wait: that makes the reservation one step.
+        if order.name in self._instances:
+            raise Problem(AlreadyRunning(name=order.name))
+        granted = self._grant(order, host, snapshot)
+        preparation = Preparation(
+            house=self._house,
+            order=order,
+            spec=spec,
+            host=host,
+            runtime=runtime,
+            accelerators={device.id: device.accelerator for device in snapshot.accelerators},
+            taken_ports=self._taken_ports,
+        )
+        preparation.check_lease(granted.devices)
+        port = self._port(order)
+        record = self._new_record(order, nonce, runtime, granted.devices, port, granted.exclusive)
+        instance = Instance(self._house, record, spec, preparation, self._ended)
+        self._instances[order.name] = instance
+        self._tombstones.pop(order.name, None)
+        return instance
+
+    async def _host(self) -> tuple[HostProfile, DeviceSnapshot]:
+        return await self._house.inventory.profile(), await self._house.inventory.snapshot()
+
+    def _supported(
+        self, order: Order, host: HostProfile
+    ) -> tuple[ComputeEngineSpec, EngineRuntimeKind]:
+        support, spec = support_of(order.engine, host), engine_spec(order.engine)
+        if not support.ok or spec is None:
+            reason = support.reason or "no engine of this name is built in"
+            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
+        runtimes = [kind for kind in support.runtimes or () if kind in self._house.launchers]
+        runtime = order.runtime or (runtimes[0] if runtimes else "process")
+        if runtime not in runtimes:
+            reason = f"{order.engine} cannot run as a {runtime} on this host"
+            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
+        return spec, runtime
+
+    def _grant(self, order: Order, host: HostProfile, snapshot: DeviceSnapshot) -> Grant:
+        claim = Claim(
+            devices=order.devices,
+            count=order.need,
+            exclusive=order.exclusive,
+            memory_bytes=order.memory_bytes,
+        )
+        granted = grant(claim, snapshot.accelerators, self._records(), accelerator=host.accelerator)
+        if isinstance(granted, InvalidClaim):
+            raise InvalidLaunch(granted.detail)
+        if isinstance(granted, Refusal):
+            raise Problem(
+                NoCapacity(
+                    need=granted.need,
+                    free=granted.free,
+                    need_bytes=UNSET if granted.need_bytes is None else granted.need_bytes,
+                    free_bytes=UNSET if granted.free_bytes is None else granted.free_bytes,
+                    detail=granted.detail,
+                )
+            )
+        return granted
+
+    def _port(self, order: Order) -> int:
+        taken = self._taken_ports()
+        if order.port is not None:
+            if order.port in taken:
+                raise Problem(
+                    SpawnFailed(
+                        detail=f"port {order.port} belongs to another instance",
+                        reason="port-taken",
+                    )
+                )
+            return order.port
+        pool = self._house.config.ports
+        port = pick(pool.first, pool.last, order.bind_host, taken)
+        if port is None:
+            raise Problem(
+                SpawnFailed(
+                    detail=f"no port of the pool {pool.first} to {pool.last} is free",
+                    reason="port-taken",
+                )
+            )
+        return port
+
+    def _new_record(
+        self,
+        order: Order,
+        nonce: str,
+        runtime: EngineRuntimeKind,
+        devices: tuple[str, ...],
+        port: int,
+        exclusive: bool,
+    ) -> InstanceRecord:
+        clock = self._house.clock
+        return InstanceRecord(
+            name=order.name,
+            node_id=SELF,
+            engine=order.engine,
+            recipe_id=order.recipe_id,
+            runtime=runtime,
+            ref=None,
+            port=port,
+            devices=devices,
+            nonce=nonce,
+            started_at=rfc3339(clock.wall()),
+            ready_deadline_at=rfc3339_in(clock, order.ready_deadline_ms or 0),
+            supervision=Supervision(
+                schema_version=RECORD_SCHEMA,
+                boot_id=clock.boot_id,
+                supervisor_id=self._house.supervisor_id,
+                launch=order.params,
+                intent="launching",
+                attempt=1,
+                exclusive=exclusive,
+                bind_host=order.bind_host,
+                memory_bytes=order.memory_bytes,
+            ),
+        )
+
+    # ── the other verbs ──────────────────────────────────────────────────────
+
+    async def stop(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
+        found = self._find(name, nonce)
+        if isinstance(found, Tombstone):
+            return tombstone_view(found)
+        return await self._command(found, Command("stop", grace_ms))
+
+    async def cancel(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
+        found = self._find(name, nonce)
+        if isinstance(found, Tombstone):
+            return tombstone_view(found)
+        if found.ready:
+            return found.view()
+        return await self._command(found, Command("cancel", grace_ms))
+
+    async def _command(self, instance: Instance, command: Command) -> InstanceView:
+        if isinstance(instance.record.ref, PinnedHandle):
+            raise PinnedInstance(f"{instance.name} is a pinned hold; release it instead")
+        if not instance.writable:
+            raise CannotTell(f"{instance.name} was written by a newer version; it was not touched")
+        instance.order(command)
+        await instance.until(lambda it: it.tombstone is not None or it.refusal is not None)
+        if instance.tombstone is None and instance.refusal is not None:
+            raise instance.refusal
+        return instance.view()
+
+    async def wait(
+        self,
+        name: str,
+        *,
+        nonce: str | None,
+        until: Literal["ready", "exited"],
+        timeout_ms: int | None,
+    ) -> InstanceView:
+        found = self._find(name, nonce)
+        if not isinstance(found, Tombstone):
+            with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1_000) as limit:
+                if until == "ready":
+                    await found.until(lambda it: it.settled)
+                else:
+                    await found.until(lambda it: it.tombstone is not None)
+            if limit.cancelled_caught:
+                raise WaitTimedOut(f"{name} was not {until} within {timeout_ms} ms")
+            view, failure = found.view(), found.failure
+        else:
+            view, failure = tombstone_view(found), found.failure
+        if until == "ready" and view.state == "exited":
+            if failure is not None:
+                raise LaunchRefused(failure)
+            raise NoSuchInstance(f"{name} has ended; see `enginectl ps -a` and `enginectl logs`")
+        return view
+
+    # ── questions ────────────────────────────────────────────────────────────
+
+    def list(self, *, ended: bool = False) -> tuple[InstanceView, ...]:
+        views = [instance.view() for instance in self._instances.values()]
+        if ended:
+            gone = (t for name, t in self._tombstones.items() if name not in self._instances)
+            views += [tombstone_view(tombstone) for tombstone in gone]
+        return tuple(sorted(views, key=lambda view: view.record.name))
+
+    def get(self, name: str) -> InstanceView:
+        found = self._find(name, None)
+        return tombstone_view(found) if isinstance(found, Tombstone) else found.view()
+
+    def log_path(self, name: str) -> str:
+        path = self.get(name).log_path
+        if path is None:
+            raise NoSuchInstance(f"{name} has no log: nothing of it was ever started")
+        return path
+
+    def redactor(self, name: str) -> Callable[[str], str]:
+        return Redactor.of_record(self._find(name, None).record).text
+
+    def info(self) -> SupervisorInfo:
+        counts: dict[str, int] = {}
+        for instance in self._instances.values():
+            state = instance.view().state
+            counts[state] = counts.get(state, 0) + 1
+        return self._info(counts)
+
+    async def profile(self) -> HostProfile:
+        return await self._house.inventory.profile()
+
+    async def snapshot(self) -> DeviceSnapshot:
+        return await self._house.inventory.snapshot()
+
+    async def leases(self) -> DeviceLeases:
+        snapshot = await self._house.inventory.snapshot()
+        return device_leases(snapshot, self._records())
+
+    async def engines(self) -> EngineListing:
+        host = await self._house.inventory.profile()
+        return await anyio.to_thread.run_sync(
+            engine_listing, host, self._house.config, self._house.inherited_env.get("PATH", "")
+        )
+
+    async def plan(self, params: LaunchParams) -> PlanReply:
+        order = resolve(params, self._house.config.recipes)
+        host, snapshot = await self._host()
+        try:
+            spec, runtime = self._supported(order, host)
+        except Problem as problem:
+            raise LaunchRefused(problem.failure) from None
+        preparation = Preparation(
+            house=self._house,
+            order=order,
+            spec=spec,
+            host=host,
+            runtime=runtime,
+            accelerators={device.id: device.accelerator for device in snapshot.accelerators},
+            taken_ports=self._taken_ports,
+        )
+        fit: LaunchFailure | None = None
+        present = {device.id for device in snapshot.accelerators}
+        devices = tuple(device for device in order.devices or () if device in present)
+        port = order.port or spec.default_port
+        try:
+            if order.name in self._instances:
+                raise Problem(AlreadyRunning(name=order.name))
+            devices = self._grant(order, host, snapshot).devices
+            port = self._port(order)
+        except Problem as problem:
+            fit = problem.failure
+        binary = order.binary or spec.default_binary
+        try:
+            binary = await anyio.to_thread.run_sync(preparation.find_binary)
+        except Problem as problem:
+            fit = fit or problem.failure
+        preparation.check_lease(devices)
+        plan = preparation.plan(devices, port, binary)
+        explained = preparation.explain(devices, port, binary)
+        redactor = Redactor.of(order.params, plan)
+        return PlanReply(
+            plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),
+            dropped=explained.dropped,
+            notes=explained.notes,
+            fit="ok" if fit is None else sentence(fit),
+        )
+
+    # ── small things ─────────────────────────────────────────────────────────
+
+    def _taken_ports(self) -> frozenset[int]:
+        return taken_ports(self._records())
+
+    def _records(self) -> dict[str, InstanceRecord]:
+        return {name: instance.record for name, instance in self._instances.items()}
+
+    def _find(self, name: str, nonce: str | None) -> Instance | Tombstone:
+        """The instance, else its tombstone; with a nonce only that very launch."""
+        for found in (self._instances.get(name), self._tombstones.get(name)):
+            if found is not None and nonce in (None, found.record.nonce):
+                return found
+        if nonce is not None and (name in self._instances or name in self._tombstones):
+            raise NoSuchInstance(f"that launch of {name} is over; another one has its name")
+        raise NoSuchInstance(f"no instance {name!r}; `enginectl ps -a` lists them")

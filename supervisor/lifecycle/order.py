@@ -1,0 +1,198 @@
+"""From what a client asked for to one complete, consistent order. Pure: nothing is looked up."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from supervisor.contracts.config import Recipe
+from supervisor.contracts.engine import AddressOverride, EngineId, EngineRuntimeKind, ServingOptions
+from supervisor.contracts.host import DeviceId
+from supervisor.contracts.instance import NAME_PATTERN, LaunchParams
+from supervisor.engines.registry import engine_spec
+from supervisor.lifecycle.errors import InvalidLaunch, NoSuchRecipe
+
+_NAME = re.compile(NAME_PATTERN)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A launch with every blank filled in that can be filled in without looking at the host."""
+
+    params: LaunchParams
+    """The client's own params over the recipe's: what a restart repeats."""
+    name: str
+    engine: EngineId
+    recipe_id: str
+    runtime: EngineRuntimeKind | None
+    model_path: str
+    served_model_name: str
+    options: ServingOptions
+    extra_args: tuple[str, ...]
+    env: dict[str, str]
+    docker_image: str | None
+    binary: str | None
+    command: tuple[str, ...] | None
+    devices: tuple[DeviceId, ...] | None
+    need: int
+    """How many devices the options or the client demand."""
+    exclusive: bool | None
+    memory_bytes: int | None
+    port: int | None
+    """The explicit one; ``None`` takes one of the pool."""
+    bind_host: str
+    ready_deadline_ms: int | None
+
+
+def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
+    """Merge a recipe in and check what can be checked here.
+
+    Raises ``InvalidLaunch`` and ``NoSuchRecipe``.
+    """
+    if not _NAME.fullmatch(params.name):
+        raise InvalidLaunch(
+            f"{params.name[:80]!r} is no instance name: letters, digits and . _ - "
+            "(the first one a letter or digit), at most 63"
+        )
+    recipe_name = params.recipe or None
+    params = _with_recipe(params, recipes)
+    if params.engine is UNSET:
+        raise InvalidLaunch("an engine is required (or a recipe that names one)")
+    if params.model_path is UNSET:
+        raise InvalidLaunch("a model path is required (or a recipe that names one)")
+    _check_text(params, params.model_path)
+    _check_not_there_yet(params)
+    options = params.options or ServingOptions()
+    _check_options(options)
+    env = dict(params.env or {})
+    address = _address(params.engine, params.extra_args or (), env)
+    return Order(
+        params=params,
+        name=params.name,
+        engine=params.engine,
+        recipe_id=recipe_name or params.name,
+        runtime=params.runtime or None,
+        model_path=params.model_path,
+        served_model_name=params.served_model_name or params.name,
+        options=options,
+        extra_args=params.extra_args or (),
+        env=env,
+        docker_image=params.docker_image or None,
+        binary=params.binary or None,
+        command=params.command or None,
+        devices=params.devices or None,
+        need=_need(params, options),
+        exclusive=None if params.exclusive is UNSET else params.exclusive,
+        memory_bytes=params.memory_bytes or None,
+        port=_port(params, address),
+        bind_host=address.host or "127.0.0.1",
+        ready_deadline_ms=params.ready_deadline_ms or None,
+    )
+
+
+def _with_recipe(params: LaunchParams, recipes: Mapping[str, Recipe]) -> LaunchParams:
+    if params.recipe is UNSET:
+        return params
+    recipe = recipes.get(params.recipe)
+    if recipe is None:
+        known = ", ".join(sorted(recipes)) or "none"
+        raise NoSuchRecipe(f"no recipe {params.recipe!r} in the config (there are: {known})")
+    base = msgspec.structs.asdict(recipe)
+    own = msgspec.structs.asdict(params)
+    merged = base | {key: value for key, value in own.items() if value is not UNSET}
+    merged["options"] = _merged_options(recipe, params)
+    return LaunchParams(**merged)
+
+
+def _merged_options(recipe: Recipe, params: LaunchParams) -> ServingOptions | UnsetType:
+    if recipe.options is UNSET:
+        return params.options
+    base = msgspec.structs.asdict(recipe.options)
+    own = {} if params.options is UNSET else msgspec.structs.asdict(params.options)
+    return ServingOptions(**base | {k: v for k, v in own.items() if v is not UNSET})
+
+
+def _check_text(params: LaunchParams, model_path: str) -> None:
+    if not model_path.startswith("/"):
+        raise InvalidLaunch(f"the model path must be absolute, not {model_path!r}")
+    words = [model_path, *(params.extra_args or ()), *(params.command or ())]
+    words += [params.served_model_name or "", params.binary or ""]
+    words += list((params.env or {}).values())
+    if any("\0" in word for word in words):
+        raise InvalidLaunch("a NUL byte cannot be passed to a program")
+    for name in params.env or {}:
+        if not _ENV_NAME.fullmatch(name):
+            raise InvalidLaunch(f"{name!r} is no name of an environment variable")
+    if params.command is not UNSET and not params.command:
+        raise InvalidLaunch("the command is empty")
+    if params.binary and not params.binary.startswith("/") and "/" in params.binary:
+        raise InvalidLaunch(
+            f"the binary must be an absolute path or a bare name, not {params.binary!r}"
+        )
+
+
+def _check_not_there_yet(params: LaunchParams) -> None:
+    """Refuse what a later version will do, rather than accept it and do something else."""
+    if params.restart not in (UNSET, "never"):
+        raise InvalidLaunch(f"restart {params.restart!r} is not supported yet, only 'never'")
+    if params.install is not UNSET:
+        raise InvalidLaunch("install is not supported yet: install the engine by hand")
+
+
+def _check_options(options: ServingOptions) -> None:
+    counts = {
+        "tensorParallel": options.tensor_parallel,
+        "pipelineParallel": options.pipeline_parallel,
+        "maxContextLength": options.max_context_length,
+        "maxConcurrentRequests": options.max_concurrent_requests,
+    }
+    for name, value in counts.items():
+        if value is not UNSET and value < 1:
+            raise InvalidLaunch(f"options.{name} must be at least 1")
+    fraction = options.memory_fraction
+    if fraction is not UNSET and not 0 < fraction <= 1:
+        raise InvalidLaunch("options.memoryFraction must be above 0 and at most 1")
+
+
+def _need(params: LaunchParams, options: ServingOptions) -> int:
+    parallel = (options.tensor_parallel or 1) * (options.pipeline_parallel or 1)
+    named = None if params.devices is UNSET else params.devices
+    count = None if params.device_count is UNSET else params.device_count
+    if count is not None and count < 1:
+        raise InvalidLaunch("deviceCount must be at least 1")
+    if named is not None and not named:
+        raise InvalidLaunch("devices is empty; leave it out to have them chosen")
+    if named is not None and len(set(named)) != len(named):
+        raise InvalidLaunch("devices names one device twice")
+    if named is not None and count is not None and count != len(named):
+        raise InvalidLaunch(f"deviceCount is {count}, but devices names {len(named)}")
+    chosen = len(named) if named is not None else count
+    if chosen is not None and chosen < parallel:
+        raise InvalidLaunch(
+            f"tensor and pipeline parallelism demand {parallel} devices, the launch names {chosen}"
+        )
+    return parallel if chosen is None else chosen
+
+
+def _address(
+    engine: EngineId, extra_args: tuple[str, ...], env: Mapping[str, str]
+) -> AddressOverride:
+    spec = engine_spec(engine)
+    address = AddressOverride() if spec is None else spec.address(extra_args, env)
+    if address.problem:
+        raise InvalidLaunch(address.problem)
+    return address
+
+
+def _port(params: LaunchParams, address: AddressOverride) -> int | None:
+    explicit = None if params.port is UNSET else params.port
+    if explicit is not None and not 1 <= explicit <= 65_535:
+        raise InvalidLaunch(f"port {explicit} is not between 1 and 65535")
+    if explicit is not None and address.port is not None and explicit != address.port:
+        raise InvalidLaunch(
+            f"port is {explicit}, but the extra arguments or the environment say {address.port}"
+        )
+    return explicit if address.port is None else address.port

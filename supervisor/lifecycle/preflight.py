@@ -1,0 +1,120 @@
+"""What a plan cannot know because it looks at nothing: files, programs, ports. All of it blocks,
+so callers run it in a worker thread."""
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from supervisor.contracts.engine import ComputeEngineSpec
+from supervisor.contracts.failure import InstallFailed, LaunchFailure, SpawnFailed
+from supervisor.instances.ports import port_state
+from supervisor.lifecycle.order import Order
+
+
+class Problem(Exception):
+    """A launch cannot go on. Carries the failure that the client will see."""
+
+    def __init__(self, failure: LaunchFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The executable a launch will run."""
+
+    path: str
+    named: bool
+    """The launch or the config names it, so that its absence is their mistake."""
+
+
+def wanted_program(order: Order, spec: ComputeEngineSpec, configured: str | None) -> Program:
+    """The launch's own binary, else the config's, else the engine's usual name."""
+    if order.command:
+        return Program(path=order.command[0], named=True)
+    if order.binary:
+        return Program(path=order.binary, named=True)
+    if configured:
+        return Program(path=configured, named=True)
+    return Program(path=spec.default_binary, named=False)
+
+
+def find_program(program: Program, spec: ComputeEngineSpec, search: str) -> str:
+    """The absolute path of the program, looked up in ``search`` (a PATH) where it is a bare name.
+
+    Raises ``Problem``: ``install-failed`` where nobody named the program, for then the engine
+    itself is missing; ``spawn-failed`` where somebody did.
+    """
+    path = program.path
+    if "/" not in path:
+        if found := shutil.which(path, path=search):
+            return found
+        if not program.named:
+            hint = spec.install_hint or f"install {spec.id} so that {path} is on PATH"
+            raise Problem(
+                InstallFailed(engine=spec.id, detail=f"no {path!r} on the daemon's PATH; {hint}")
+            )
+        raise Problem(
+            SpawnFailed(detail=f"no program {path!r} on the daemon's PATH", reason="binary-missing")
+        )
+    if not os.path.exists(path):
+        raise Problem(SpawnFailed(detail=f"no program at {path}", reason="binary-missing"))
+    if os.path.isdir(path) or not os.access(path, os.X_OK):
+        raise Problem(SpawnFailed(detail=f"{path} is not executable", reason="not-executable"))
+    return path
+
+
+def check_model(order: Order) -> None:
+    """The model is there and of the kind that its engine reads."""
+    path = order.model_path
+    if not os.path.exists(path):
+        raise Problem(
+            SpawnFailed(detail=f"no model at {path}: no such file", reason="model-missing")
+        )
+    if order.engine == "llamacpp" and os.path.isdir(path):
+        raise Problem(
+            SpawnFailed(
+                detail=f"{path} is a directory; llama.cpp wants the .gguf file in it",
+                reason="model-missing",
+            )
+        )
+
+
+def check_port(host: str, port: int, *, explicit: bool) -> None:
+    """Nobody listens there. An explicit port is never changed, so a taken one ends the launch."""
+    status = port_state(host, port)
+    if status == "taken":
+        kind = "the launch asks for" if explicit else "chosen for the launch"
+        raise Problem(
+            SpawnFailed(
+                detail=f"port {port}, {kind} on {host}, is taken by another listener",
+                reason="port-taken",
+            )
+        )
+    if status == "denied":
+        raise Problem(
+            SpawnFailed(detail=f"port {port} needs rights that the daemon lacks", reason="denied")
+        )
+    if status == "no-address":
+        raise Problem(SpawnFailed(detail=f"{host} is no address of this host"))
+
+
+def make_log_path(log_dir: str, name: str, stem: str, keep: int = 5) -> str:
+    """The path of a new log in the instance's own folder, where the oldest ones make room.
+
+    Raises ``Problem`` where the folder cannot be made.
+    """
+    folder = os.path.join(log_dir, "engines", name)
+    try:
+        os.makedirs(folder, mode=0o750, exist_ok=True)
+        logs = sorted(entry for entry in os.listdir(folder) if entry.endswith(".log"))
+        for old in logs[: max(0, len(logs) - keep + 1)]:
+            os.unlink(os.path.join(folder, old))
+    except OSError as error:
+        raise Problem(
+            SpawnFailed(
+                detail=f"no log can be written in {folder}: {error.strerror}",
+                reason="log-unwritable",
+            )
+        ) from error
+    return os.path.join(folder, f"{stem}.log")

@@ -1,0 +1,137 @@
+"""From a reservation to a plan that can be run: preflight, the engine's plan, its devices."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import anyio.to_thread
+from msgspec.structs import replace
+
+from supervisor.contracts.engine import (
+    ComputeEngineSpec,
+    EngineRuntimeKind,
+    LaunchPlan,
+    LaunchRequest,
+    PlanNotes,
+)
+from supervisor.contracts.host import Accelerator, DeviceId, HostProfile
+from supervisor.contracts.instance import InstanceRecord
+from supervisor.engines.devices import apply_devices, lease_violation
+from supervisor.engines.environment import base_environment
+from supervisor.instances.ports import pick, port_state
+from supervisor.launchers.base import SpawnTicket
+from supervisor.lifecycle.errors import InvalidLaunch
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.order import Order
+from supervisor.lifecycle.preflight import (
+    check_model,
+    check_port,
+    find_program,
+    make_log_path,
+    wanted_program,
+)
+
+OWN_PREFIX = "ENGINE_SUPERVISOR_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a launcher needs, complete."""
+
+    plan: LaunchPlan
+    ticket: SpawnTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """One launch's way to a plan. May run again on another port."""
+
+    house: House
+    order: Order
+    spec: ComputeEngineSpec
+    host: HostProfile
+    runtime: EngineRuntimeKind
+    accelerators: Mapping[DeviceId, Accelerator]
+    taken_ports: Callable[[], frozenset[int]]
+    """Those that records hold at this moment."""
+
+    async def run(self, record: InstanceRecord) -> Prepared:
+        """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
+        binary, log_path = await anyio.to_thread.run_sync(self._look, record)
+        plan = self.plan(record.devices, record.port, binary)
+        return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path))
+
+    def plan(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> LaunchPlan:
+        """The engine's own plan with its devices applied; pure."""
+        plan = apply_devices(self.spec.plan(self.request(devices, port, binary)), self.accelerators)
+        if self.order.command:
+            plan = replace(plan, argv=(binary, *self.order.command[1:]))
+        return plan
+
+    def explain(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> PlanNotes:
+        """What the plan leaves out of the order, and why."""
+        return self.spec.explain(self.request(devices, port, binary))
+
+    def check_lease(self, devices: tuple[DeviceId, ...]) -> None:
+        """The launch's own flags and variables stay inside its lease. Raises ``InvalidLaunch``."""
+        order = self.order
+        args = (*order.extra_args, *(order.command or ()))
+        violation = lease_violation(args, order.env, devices, self.accelerators, self.runtime)
+        if violation:
+            raise InvalidLaunch(violation)
+
+    def request(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> LaunchRequest:
+        """Everything the engine's plan depends on."""
+        order = self.order
+        return LaunchRequest(
+            engine=order.engine,
+            host=self.host,
+            runtime=self.runtime,
+            devices=devices,
+            port=port,
+            model_path=order.model_path,
+            served_model_name=order.served_model_name,
+            options=order.options,
+            extra_args=order.extra_args,
+            env=order.env,
+            docker_image=order.docker_image,
+            binary=binary,
+        )
+
+    async def another_port(self, record: InstanceRecord) -> int | None:
+        """Another pool port, if a stranger holds the one of this record; else ``None``."""
+        host, pool = self.order.bind_host, self.house.config.ports
+        if self.order.port is not None or port_state(host, record.port) != "taken":
+            return None
+        return pick(pool.first, pool.last, host, self.taken_ports())
+
+    def _look(self, record: InstanceRecord) -> tuple[str, str]:
+        order = self.order
+        binary = self.find_binary()
+        check_model(order)
+        check_port(order.bind_host, record.port, explicit=order.port is not None)
+        stamp = record.started_at.translate(str.maketrans("", "", "-:."))
+        stem = f"{stamp}-{record.nonce[:8]}-{record.port}"
+        return binary, make_log_path(self.house.paths.log_dir, record.name, stem)
+
+    def find_binary(self) -> str:
+        """The program's absolute path. Raises ``Problem``."""
+        engines = self.house.config.engines
+        configured: str | None = getattr(engines, self.order.engine) or None
+        program = wanted_program(self.order, self.spec, configured)
+        return find_program(program, self.spec, self._search_path())
+
+    def _search_path(self) -> str:
+        return self.order.env.get("PATH") or self.house.inherited_env.get("PATH", "/usr/bin:/bin")
+
+    def _ticket(self, plan: LaunchPlan, record: InstanceRecord, log_path: str) -> SpawnTicket:
+        own = {
+            OWN_PREFIX + "INSTANCE": record.name,
+            OWN_PREFIX + "NONCE": record.nonce,
+            OWN_PREFIX + "DEVICES": ",".join(record.devices),
+        }
+        return SpawnTicket(
+            name=record.name,
+            nonce=record.nonce,
+            log_path=log_path,
+            env=base_environment(self.house.inherited_env, plan.argv[0]) | plan.env | own,
+        )

@@ -1,0 +1,95 @@
+"""The one redactor: what leaves us about a launch goes through here.
+
+Secrets of a launch are the values of its secret-named variables and flags. They are masked
+wherever they turn up in a text; an engine's other output stays readable.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from supervisor.contracts.engine import LaunchPlan
+from supervisor.contracts.event import RedactedPlan
+from supervisor.contracts.instance import InstanceRecord, LaunchParams
+from supervisor.engines.secrets import mask_argv, secret_values
+from supervisor.failures import bounded_tail
+
+MASK = "***"
+SHORTEST_SECRET = 4
+"""Masking every "1" in a log would hide more than it protects."""
+
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?$", re.IGNORECASE)
+_PATTERNS = (
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(r"\bhf_[A-Za-z0-9]{20,}"),
+    re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"),
+    re.compile(r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
+)
+ARGV_SHOWN_BYTES = 8 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Knows one launch's secrets and never shows them."""
+
+    secrets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, params: LaunchParams, plan: LaunchPlan | None) -> "Redactor":
+        argv = [*(params.extra_args or ()), *(params.command or ()), *(plan.argv if plan else ())]
+        env = {**(params.env or {}), **(plan.env if plan else {})}
+        found = {*secret_values(argv), *_secret_env(env)}
+        long_first = sorted(found, key=lambda secret: (-len(secret), secret))
+        return cls(tuple(value for value in long_first if len(value) >= SHORTEST_SECRET))
+
+    @classmethod
+    def of_record(cls, record: InstanceRecord) -> "Redactor":
+        """Of a launch that a record or a tombstone tells about."""
+        supervision = record.supervision
+        return cls.of(supervision.launch, supervision.plan) if supervision else cls(())
+
+    def text(self, text: str) -> str:
+        """Every secret of the launch, and whatever looks like one, masked."""
+        for secret in self.secrets:
+            text = text.replace(secret, MASK)
+        for pattern in _PATTERNS:
+            text = pattern.sub(MASK, text)
+        return text
+
+    def tail(self, text: str) -> str:
+        """A log tail as failures carry it: masked, and at most 8 KiB when encoded."""
+        return bounded_tail(self.text(text))
+
+    def plan(self, plan: LaunchPlan) -> RedactedPlan:
+        """A plan for events: masked argv, and of the environment only names."""
+        return RedactedPlan(
+            kind=plan.kind,
+            argv=_shown(self.text(word) for word in mask_argv(plan.argv)),
+            env=tuple(sorted(plan.env)),
+            devices=plan.devices,
+            image=plan.image,
+            workdir=plan.workdir,
+        )
+
+    def masked(self, plan: LaunchPlan) -> dict[str, str]:
+        """The environment of a plan for a reply: every name, no value."""
+        return dict.fromkeys(sorted(plan.env), MASK)
+
+    def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self.text(word) for word in mask_argv(argv))
+
+
+def _secret_env(env: Mapping[str, str]) -> Iterable[str]:
+    return (value for name, value in env.items() if _SECRET_NAME.search(name))
+
+
+def _shown(words: Iterable[str]) -> tuple[str, ...]:
+    """As many words as an event line has room for."""
+    kept: list[str] = []
+    room = ARGV_SHOWN_BYTES
+    for word in words:
+        room -= len(word.encode(errors="replace")) + 3
+        if room < 0:
+            return (*kept, "…")
+        kept.append(word)
+    return tuple(kept)

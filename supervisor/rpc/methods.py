@@ -1,0 +1,193 @@
+"""Every method of the daemon, in the order of the documentation."""
+
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from supervisor.contracts import rpc
+from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
+from supervisor.contracts.event import Event
+from supervisor.contracts.host import HostProfile
+from supervisor.contracts.instance import InstanceView, LaunchParams
+from supervisor.contracts.rpc import (
+    Done,
+    EngineListing,
+    InstanceDetail,
+    InstanceListing,
+    ListParams,
+    LogLines,
+    LogsParams,
+    NameParams,
+    NoParams,
+    PlanReply,
+    StopParams,
+    SubscribeParams,
+    Subscription,
+    SupervisorInfo,
+    UnsubscribeParams,
+    WaitParams,
+)
+from supervisor.rpc import logs
+from supervisor.rpc.faults import Fault
+from supervisor.rpc.method import Session, Table, Then
+from supervisor.rpc.openrpc import document
+from supervisor.rpc.peers import Role, needs_admin
+
+METHODS = Table()
+
+EVENT_KINDS = frozenset(body.__struct_config__.tag for body in Event.__args__)
+
+_log_tails = anyio.CapacityLimiter(4)
+
+T = TypeVar("T")
+
+
+@METHODS.method("supervisor.info", Role.READ, "Who this daemon is")
+def _info(session: Session, params: NoParams) -> SupervisorInfo:
+    return session.supervisor.info()
+
+
+@METHODS.method("host.profile", Role.READ, "What kind of host this is")
+async def _profile(session: Session, params: NoParams) -> HostProfile:
+    return await session.supervisor.profile()
+
+
+@METHODS.method("device.snapshot", Role.READ, "The devices and the host at this moment")
+async def _snapshot(session: Session, params: NoParams) -> DeviceSnapshot:
+    return await session.supervisor.snapshot()
+
+
+@METHODS.method("device.leases", Role.READ, "Who holds which device")
+async def _leases(session: Session, params: NoParams) -> DeviceLeases:
+    return await session.supervisor.leases()
+
+
+@METHODS.method("engine.list", Role.READ, "The engines, and whether they run here")
+async def _engines(session: Session, params: NoParams) -> EngineListing:
+    return await session.supervisor.engines()
+
+
+@METHODS.method("engine.plan", Role.READ, "What a launch would run; nothing is done")
+async def _plan(session: Session, params: LaunchParams) -> PlanReply:
+    return await session.supervisor.plan(params)
+
+
+@METHODS.method("instance.launch", Role.OPERATE, "Launch an engine, and reply once it is ready")
+async def _launch(session: Session, params: LaunchParams) -> InstanceView:
+    if session.role < Role.ADMIN and (what := needs_admin(params)):
+        raise Fault(
+            rpc.FORBIDDEN,
+            f"{what} in a launch takes the role admin; use a recipe that has it, "
+            "or have your uid put into `access.admin`",
+        )
+    return await session.supervisor.launch(params)
+
+
+@METHODS.method("instance.list", Role.READ, "The instances, and the place in the event stream")
+def _list(session: Session, params: ListParams) -> InstanceListing:
+    return InstanceListing(
+        instances=session.supervisor.list(ended=params.all), cursor=session.bus.cursor
+    )
+
+
+@METHODS.method("instance.get", Role.READ, "One instance, alive or ended")
+def _get(session: Session, params: NameParams) -> InstanceDetail:
+    view = session.supervisor.get(params.name)
+    members = {name: getattr(view, name) for name in InstanceView.__struct_fields__}
+    return InstanceDetail(**members, cursor=session.bus.cursor)
+
+
+@METHODS.method(
+    "instance.stop", Role.OPERATE, "End an instance; reply once its devices are free", finishes=True
+)
+async def _stop(session: Session, params: StopParams) -> InstanceView:
+    return await session.supervisor.stop(
+        params.name, nonce=_given(params.nonce), grace_ms=_given(params.grace_ms)
+    )
+
+
+@METHODS.method(
+    "instance.cancel", Role.OPERATE, "End a launch that is not ready yet", finishes=True
+)
+async def _cancel(session: Session, params: StopParams) -> InstanceView:
+    return await session.supervisor.cancel(
+        params.name, nonce=_given(params.nonce), grace_ms=_given(params.grace_ms)
+    )
+
+
+@METHODS.method("instance.wait", Role.READ, "Reply once an instance is ready, or has ended")
+async def _wait(session: Session, params: WaitParams) -> InstanceView:
+    return await session.supervisor.wait(
+        params.name,
+        nonce=_given(params.nonce),
+        until=params.for_,
+        timeout_ms=_given(params.timeout_ms),
+    )
+
+
+@METHODS.method(
+    "instance.logs",
+    Role.READ,
+    "The end of an engine's log; with `follow`, then `log` notifications",
+    result=LogLines,
+)
+async def _logs(session: Session, params: LogsParams) -> LogLines | Then:
+    path = session.supervisor.log_path(params.name)
+    mask = session.supervisor.redactor(params.name)
+
+    def read() -> logs.Chunk:
+        return logs.tail(path, params.lines, mask, unfinished=not params.follow)
+
+    try:
+        tail = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_tails)
+    except OSError as error:
+        raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error.strerror}") from None
+    if not params.follow:
+        return LogLines(lines=tail.lines, cursor=tail.cursor)
+    name = session.subscriptions.reserve()
+    return Then(
+        LogLines(lines=tail.lines, cursor=tail.cursor, subscription=name),
+        lambda: session.subscriptions.start_log(
+            name, session.supervisor, params.name, path, tail.cursor
+        ),
+    )
+
+
+@METHODS.method(
+    "event.subscribe", Role.READ, "Get events, as `event` notifications", result=Subscription
+)
+def _subscribe(session: Session, params: SubscribeParams) -> Then:
+    kinds = frozenset(params.kinds or ())
+    instances = frozenset(params.instances or ())
+    if unknown := kinds - EVENT_KINDS:
+        raise Fault(
+            rpc.INVALID_PARAMS, f"no such event kind: {', '.join(sorted(unknown))} - at `$.kinds`"
+        )
+    place = session.bus.subscribe(_given(params.after))
+    name = session.subscriptions.reserve()
+    return Then(
+        Subscription(subscription=name, cursor=session.bus.cursor),
+        lambda: session.subscriptions.start_events(name, place, kinds, instances),
+    )
+
+
+@METHODS.method("event.unsubscribe", Role.READ, "End a subscription, to events or to a log")
+def _unsubscribe(session: Session, params: UnsubscribeParams) -> Done:
+    if not session.subscriptions.end(params.subscription):
+        raise Fault(
+            rpc.INVALID_PARAMS,
+            f"this connection has no subscription {params.subscription!r} - at `$.subscription`",
+        )
+    return Done()
+
+
+@METHODS.method("rpc.discover", Role.READ, "This interface, as OpenRPC", result=dict[str, Any])
+def _discover(session: Session, params: NoParams) -> msgspec.Raw:
+    return msgspec.Raw(document(METHODS))
+
+
+def _given(value: T | UnsetType) -> T | None:
+    return None if value is UNSET else value

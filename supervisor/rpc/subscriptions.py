@@ -1,0 +1,193 @@
+"""What one connection has subscribed to. Each subscription goes at its client's own pace.
+
+A subscription owns no queue. It reads on (from the bus's ring, from a log file) only when what it
+wrote before has left for the client, so a client that stalls costs its one batch of references and
+delays nobody; when it comes back too late, it is told so.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from supervisor.bus import Published
+from supervisor.bus import Subscription as Place
+from supervisor.contracts import rpc
+from supervisor.contracts.rpc import LogNotice, SubscriptionEnded
+from supervisor.lifecycle.api import Supervisor
+from supervisor.lifecycle.errors import NoSuchInstance
+from supervisor.rpc.envelope import encode_notice
+from supervisor.rpc.faults import Fault, error_of
+from supervisor.rpc.logs import Chunk, Mask, read_from
+
+MAX_SUBSCRIPTIONS = 64
+WRITE_BYTES = 32 * 1024
+"""What is written at once, and the mark above which a connection's writers wait."""
+
+LOG_PERIOD_S = 0.2
+LOG_IDLE_PERIODS = 5
+"""After so long without a byte, text that no line end follows is shown as it is."""
+_log_readers = anyio.CapacityLimiter(8)
+
+_logger = structlog.get_logger(__name__)
+
+
+class Outbox(Protocol):
+    """The sending side of a connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drained(self) -> None:
+        """Return once less than the high-water mark waits to be sent."""
+
+
+class Subscriptions:
+    """The subscriptions of one connection, by id."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._count = 0
+        self._tasks: dict[str, asyncio.Task[None] | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def reserve(self) -> str:
+        """An id for a subscription that is to be started. Raises ``Fault`` when there are many."""
+        if len(self._tasks) >= MAX_SUBSCRIPTIONS:
+            raise Fault(
+                rpc.OVERLOADED,
+                f"this connection has {MAX_SUBSCRIPTIONS} subscriptions; end one of them",
+            )
+        self._count += 1
+        name = f"s{self._count}"
+        self._tasks[name] = None
+        return name
+
+    def start_events(
+        self, name: str, place: Place, kinds: frozenset[str], instances: frozenset[str]
+    ) -> None:
+        """Send events from ``place`` on. An empty set wants all there are."""
+        self._start(name, self._events(name, place, _wanted(kinds, instances)))
+
+    def start_log(
+        self, name: str, supervisor: Supervisor, instance: str, path: str, cursor: int
+    ) -> None:
+        """Send an instance's log from ``cursor`` in ``path`` on, through all further attempts."""
+        self._start(name, self._log(name, supervisor, instance, path, cursor))
+
+    def end(self, name: str) -> bool:
+        """Send nothing more for this subscription. False where there is none of this id."""
+        if name not in self._tasks:
+            return False
+        if task := self._tasks.pop(name):
+            task.cancel()
+        return True
+
+    def end_all(self) -> None:
+        for name in tuple(self._tasks):
+            self.end(name)
+
+    def _start(self, name: str, work: Coroutine[Any, Any, SubscriptionEnded]) -> None:
+        if name not in self._tasks:
+            work.close()
+            return
+        self._tasks[name] = asyncio.create_task(self._run(name, work), name=f"rpc-{name}")
+
+    async def _run(self, name: str, work: Coroutine[Any, Any, SubscriptionEnded]) -> None:
+        try:
+            ended = await work
+        except Exception as problem:
+            error = error_of(problem)
+            if error is None:
+                _logger.exception("subscription failed", subscription=name)
+                error = Fault(rpc.INTERNAL_ERROR, "internal error; see the daemon's log").error
+            ended = SubscriptionEnded(subscription=name, error=error)
+        self._tasks.pop(name, None)
+        self._outbox.write(encode_notice("subscription.ended", ended))
+
+    async def _events(
+        self, name: str, place: Place, wanted: Callable[[Published], bool]
+    ) -> SubscriptionEnded:
+        head = b'{"method":"event","params":{"subscription":"%s","event":' % name.encode()
+        end = b'},"jsonrpc":"2.0"}\n'
+        while True:
+            parts: list[bytes] = []
+            size = 0
+            for event in await place.next():
+                if not wanted(event):
+                    continue
+                parts += (head, event.encoded, end)
+                size += len(event.encoded)
+                if size >= WRITE_BYTES:
+                    await self._send(parts)
+                    size = 0
+            await self._send(parts)
+            # A reader that finds events waiting never yields by itself.
+            await asyncio.sleep(0)
+
+    async def _log(
+        self, name: str, supervisor: Supervisor, instance: str, path: str, cursor: int
+    ) -> SubscriptionEnded:
+        idle = 0
+        while True:
+            # Asked before the read: what an engine wrote before its end is read after it.
+            over, newest, mask = _log_state(supervisor, instance)
+            flush = over or newest != path or idle >= LOG_IDLE_PERIODS
+            chunk = await _read(path, cursor, mask, unfinished=flush)
+            moved = chunk.cursor != cursor
+            cursor = chunk.cursor
+            if chunk.lines:
+                notice = LogNotice(subscription=name, lines=chunk.lines, cursor=cursor)
+                await self._send([encode_notice("log", notice)])
+            if moved:
+                idle = 0
+                continue
+            if newest != path:
+                path, cursor, idle = newest, 0, 0
+                continue
+            if over:
+                return SubscriptionEnded(subscription=name)
+            idle += 1
+            await asyncio.sleep(LOG_PERIOD_S)
+
+    async def _send(self, parts: list[bytes]) -> None:
+        if parts:
+            self._outbox.write(b"".join(parts))
+            parts.clear()
+            await self._outbox.drained()
+
+
+def _wanted(kinds: frozenset[str], instances: frozenset[str]) -> Callable[[Published], bool]:
+    def wanted(published: Published) -> bool:
+        event = published.event
+        return (not kinds or event.__struct_config__.tag in kinds) and (
+            not instances or event.instance in instances
+        )
+
+    return wanted
+
+
+def _log_state(supervisor: Supervisor, instance: str) -> tuple[bool, str, Mask]:
+    """Whether the instance has ended, where its newest attempt writes, and what hides its secrets."""
+    try:
+        return (
+            supervisor.get(instance).state == "exited",
+            supervisor.log_path(instance),
+            supervisor.redactor(instance),
+        )
+    except NoSuchInstance:
+        raise Fault(rpc.NO_SUCH_INSTANCE, f"{instance} is no longer known") from None
+
+
+async def _read(path: str, cursor: int, mask: Mask, *, unfinished: bool) -> Chunk:
+    def read() -> Chunk:
+        return read_from(path, cursor, mask, unfinished=unfinished)
+
+    try:
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_readers)
+    except OSError as error:
+        raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error.strerror}") from None

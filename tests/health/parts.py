@@ -1,0 +1,222 @@
+"""Servers with real sockets, and an owner that looks into the real ``/proc``."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+
+from supervisor.contracts.engine import HealthCheck, ReadyRequest
+from supervisor.contracts.instance import Ownership
+from supervisor.health.probe import Probe
+
+Handler = Callable[[socket.socket], None]
+
+CHILD = Path(__file__).with_name("child.py")
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nLoading"
+
+
+def with_body(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def read_request(conn: socket.socket) -> bytes:
+    """One request, its body included; empty at the end of the stream."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        chunk = conn.recv(65536)
+        if not chunk:
+            return b""
+        got += chunk
+    head, _, body = got.partition(b"\r\n\r\n")
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(b"content-length:"):
+            while len(body) < int(line.split(b":")[1]):
+                body += conn.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def replies(*answers: bytes) -> Handler:
+    """Answers each request of a connection with the next one, the last of them for ever."""
+
+    def handle(conn: socket.socket) -> None:
+        index = 0
+        while read_request(conn):
+            conn.sendall(answers[min(index, len(answers) - 1)])
+            index += 1
+
+    return handle
+
+
+def hang_up(conn: socket.socket) -> None:
+    """Close with a reset."""
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    conn.close()
+
+
+class Server:
+    """Listens at once, accepts on a thread, handles every connection on one of its own."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        host: str = "127.0.0.1",
+        *,
+        port: int = 0,
+        accepts: bool = True,
+        backlog: int = 16,
+        deferred: bool = False,
+        dual_stack: bool = False,
+    ) -> None:
+        self.handler = handler
+        self.accepted = 0
+        self.peers: list[str] = []
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if ":" in host:
+            self._listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual_stack)
+        if deferred:
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5)
+        self._listener.bind((host, port))
+        self._listener.listen(backlog)
+        self.port: int = self._listener.getsockname()[1]
+        self._stopping = False
+        if accepts:
+            self.start()
+
+    def start(self) -> None:
+        self._spawn(self._accept_all)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for conn in self._connections:
+            with suppress(OSError):
+                conn.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        self._listener.close()
+        for conn in self._connections:
+            conn.close()
+
+    def _spawn(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept_all(self) -> None:
+        while not self._stopping:
+            try:
+                conn, peer = self._listener.accept()
+            except OSError:
+                return
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.accepted += 1
+            self.peers.append(conn.getsockname()[0])
+            self._connections.append(conn)
+            self._spawn(self._handle, conn)
+
+    def _handle(self, conn: socket.socket) -> None:
+        with suppress(OSError):
+            self.handler(conn)
+        conn.close()
+
+
+class FdOwner:
+    """A tree of processes, given as their pids; looks at their descriptors."""
+
+    def __init__(self, *pids: int) -> None:
+        self.pids = pids or (os.getpid(),)
+        self.asked: list[int] = []
+
+    async def owns_socket(self, inode: int) -> Ownership:
+        self.asked.append(inode)
+        wanted = f"socket:[{inode}]"
+        for pid in self.pids:
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    if os.readlink(fd) == wanted:
+                        return "ours"
+        return "foreign"
+
+
+class Says:
+    """An owner that always says the same."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self.ownership = ownership
+
+    async def owns_socket(self, inode: int) -> Ownership:
+        return self.ownership
+
+
+@contextmanager
+def child_server(
+    answer: bytes, *, port: int = 0, reuse_port: bool = False, flip_after: float = -1
+) -> Iterator[tuple[int, int]]:
+    """A server in a process of its own; yields its pid and port."""
+    argv = [sys.executable, "-I", "-S", str(CHILD), answer.hex(), str(port), str(int(reuse_port))]
+    with subprocess.Popen(
+        [*argv, str(flip_after)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        try:
+            yield child.pid, int(child.stdout.readline())
+        finally:
+            child.kill()
+
+
+def check(
+    path: str = "/health", *, timeout_ms: int = 2_000, ready: ReadyRequest | None = None
+) -> HealthCheck:
+    plain = HealthCheck(
+        path=path, ready_deadline_ms=10_000, interval_ms=1_000, timeout_ms=timeout_ms
+    )
+    if ready is None:
+        return plain
+    return HealthCheck(
+        path=path,
+        ready_deadline_ms=10_000,
+        interval_ms=1_000,
+        timeout_ms=timeout_ms,
+        ready=ready,
+    )
+
+
+def probe_of(
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    owner: FdOwner | Says | None = None,
+    health: HealthCheck | None = None,
+    api_key: str | None = None,
+) -> Probe:
+    return Probe(
+        [ip_address(host)], port, health or check(), owner or FdOwner(), api_key=api_key
+    )
+
+
+def free_port() -> int:
+    """Of nobody at the moment, and below the ephemeral range, so that nobody will have it."""
+    for port in range(21_000, 32_000):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
+
+
+def open_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))

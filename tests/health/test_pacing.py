@@ -1,0 +1,39 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.health.pacing import look_pause_s, probe_pause_s
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "interval_ms", "pause_s"),
+    [
+        (0, 1000, 0.005),
+        (2, 1000, 0.005),
+        (4, 1000, 0.01),
+        (60, 1000, 0.15),
+        (400, 1000, 1),
+        (4000, 1000, 1),
+        (0, 2, 0.002),
+        (-1, 1000, 0.005),
+    ],
+)
+def test_the_pause_is_a_share_of_the_wait(
+    waited_s: float, interval_ms: int, pause_s: float
+) -> None:
+    assert probe_pause_s(waited_s, interval_ms) == pytest.approx(pause_s)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 60_000))
+def test_it_never_shrinks_and_stays_within_its_bounds(a: float, b: float, interval: int) -> None:
+    low, high = sorted((a, b))
+    assert probe_pause_s(low, interval) <= probe_pause_s(high, interval) <= interval / 1000
+    assert 0.0005 <= look_pause_s(low) <= look_pause_s(high) <= 0.01
+
+
+def test_a_load_of_ten_minutes_takes_some_two_thousand_probes() -> None:
+    waited, probes = 0.0, 0
+    while waited < 600:
+        waited += probe_pause_s(waited, 5_000)
+        probes += 1
+    assert probes < 2_800
