@@ -146,7 +146,7 @@ def _convert(value: Any, wanted: type[T], path: str) -> T:
         return msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
-        inner = where.rstrip("`").lstrip(".")
+        inner = _named(value, where.rstrip("`").lstrip("."))
         if "unknown field" in text:
             key = text.split("`")[1]
             inner = f"{inner}.{key}" if inner else key
@@ -155,6 +155,17 @@ def _convert(value: Any, wanted: type[T], path: str) -> T:
             text = f"required key `{text.split('`')[1]}` is missing"
         full = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{full or 'the file'}: {text}") from None
+
+
+def _named(value: Any, path: str) -> str:
+    """The path with the key of a map in it, which msgspec leaves out. Our maps are of strings."""
+    above, ends_in_map, _ = path.partition("[...]")
+    if not ends_in_map:
+        return path
+    for name in above.split("."):
+        value = value[name]
+    wrong = next((key for key in value if not isinstance(value[key], str)), "*")
+    return f"{above}.{wrong}"
 
 
 def _check(config: Config) -> None:

@@ -16,6 +16,12 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_BRACKETS = re.compile(r"\[([^\[\]]*:[^\[\]]*)\]$")
+
+
+def unbracketed(text: str) -> str:
+    """``[::1]`` as ``::1``: brackets belong to URLs, and no engine can bind to them (measured)."""
+    return _BRACKETS.sub(r"\1", text)
 
 
 def address_of(spelling: Spelling, said: Mapping[Flag, str]) -> AddressOverride:
@@ -28,7 +34,7 @@ def address_of(spelling: Spelling, said: Mapping[Flag, str]) -> AddressOverride:
             return _problem(spelling, f"{port_text!r} is no port from 1 to 65535")
     if host_text is None:
         return AddressOverride(port=port)
-    hosts = [host for part in host_text.split(",") if (host := part.strip())]
+    hosts = [host for part in host_text.split(",") if (host := unbracketed(part.strip()))]
     if len(hosts) != 1:
         return _problem(spelling, f"{host_text!r} must name exactly one address to listen on")
     if hosts[0].endswith(".sock"):

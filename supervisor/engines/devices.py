@@ -61,9 +61,9 @@ _AMD_UNIQUE_ID = re.compile(r"amd:(?:0x)?([0-9a-fA-F]{1,16})")
 def apply_devices(plan: LaunchPlan, accelerators: Mapping[DeviceId, Accelerator]) -> LaunchPlan:
     """The plan with the variables that show the engine its leased devices and no other.
 
-    ``accelerators`` names every device of the host: an Intel device has no id that its runtime
-    takes, only its place among them. A container sees what its launcher passes in, numbered
-    anew, so there a mask of the host's would be wrong.
+    ``accelerators`` names every device of the host, the leased ones at least (else ``KeyError``):
+    an Intel device has no id that its runtime takes, only its place among them. A container sees
+    what its launcher passes in, numbered anew, so there a mask of the host's would be wrong.
     """
     written = _selection(plan.devices, accelerators, plan.kind)
     env = {name: value for name, value in plan.env.items() if name not in DEVICE_VARIABLES}
@@ -157,7 +157,7 @@ def _picks_within(
         numbered = _NUMBERED.fullmatch(item.lower())
         if numbered is None or numbered[1] not in {"", *backends}:
             return False
-        if int(numbered[2] or 0) >= len(leased):
+        if int(numbered[2] or 0) >= max(len(leased), 1):
             return False
     return True
 

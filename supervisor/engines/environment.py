@@ -2,8 +2,8 @@
 
 A list of what to drop would never be complete: masks of every vendor, ``NOTIFY_SOCKET`` and other
 messages of systemd to us, ``PYTHON*`` and ``LD_*`` of our own interpreter, and the variables by
-which engines are steered (a service discovery's ``VLLM_PORT`` crashes vLLM; ``LLAMA_ARG_PORT`` moves
-llama-server). What a launch needs beyond this it names itself, proxies and tokens included.
+which engines are steered (a service discovery's ``VLLM_PORT`` crashes vLLM, ``LLAMA_ARG_PORT``
+moves llama-server). What a launch needs beyond this it names itself, proxies and tokens included.
 """
 
 import posixpath

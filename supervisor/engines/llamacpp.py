@@ -1,6 +1,8 @@
 """llama.cpp's ``llama-server``, as of b11434; facts marked measured were seen on that binary."""
 
+import re
 from collections.abc import Mapping, Sequence
+
 from msgspec import UNSET
 
 from supervisor.contracts.engine import (
@@ -8,16 +10,11 @@ from supervisor.contracts.engine import (
     ComputeEngineSpec,
     EngineSupport,
     HealthCheck,
-    LaunchPlan,
-    LaunchRequest,
     MetricMap,
-    PlanNotes,
     StopStyle,
 )
 from supervisor.contracts.host import Accelerator, HostProfile
-from supervisor.engines.address import address_of
-from supervisor.engines.override import read, said_by
-from supervisor.engines.plan import Container, Rows, draft
+from supervisor.engines.plan import Container, Rows
 from supervisor.engines.spelling import (
     Answer,
     Ask,
@@ -43,6 +40,7 @@ METRICS = Flag(("--metrics",), takes=0, env="LLAMA_ARG_ENDPOINT_METRICS")
 API_PREFIX = Flag(("--api-prefix",), env="LLAMA_ARG_API_PREFIX")
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _SAME_TYPE = {"float32": "f32", "float16": "f16", "fp16": "f16", "half": "f16", "bfloat16": "bf16"}
 REASONING_FORMATS = ("none", "deepseek", "deepseek-legacy")
 
@@ -73,12 +71,13 @@ def _context(per_request: int, ask: Ask) -> Answer:
 
 
 def _slots(ask: Ask) -> int | None:
-    """As the extra arguments or the environment have it, for they beat the option."""
-    said = ask.said.get(SLOTS, "")
-    if said.isascii() and said.isdigit() and int(said):
-        return int(said)
+    """How many there will be, whoever says it; ``None`` for as many as the server likes."""
     option = ask.options.max_concurrent_requests
-    return None if option is UNSET else option
+    text = ask.arguments.get(SLOTS)
+    if text is None and option is not UNSET:
+        return option
+    text = text or ask.variables.get(SLOTS, "")
+    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def _cache_type(dtype: str, _: Ask) -> Answer:
@@ -95,10 +94,6 @@ def _reasoning(parser: str, _: Ask) -> Answer:
         f"llama-server picks the parser itself, by the chat template; {parser} is none of its "
         f"formats {', '.join(REASONING_FORMATS)}"
     )
-
-
-def _in_the_file(what: str) -> Lacks:
-    return Lacks(f"{what} fixed by the GGUF file")
 
 
 SPELLING = Spelling(
@@ -124,8 +119,8 @@ SPELLING = Spelling(
         ),
         "max_concurrent_requests": Says((Word(SLOTS),)),
         "kv_cache_dtype": Says((Word(KEYS_TYPE, _cache_type), Word(VALUES_TYPE, _cache_type))),
-        "dtype": _in_the_file("the weights' type is"),
-        "quantization": _in_the_file("quantization is"),
+        "dtype": Lacks("the GGUF file fixes it"),
+        "quantization": Lacks("the GGUF file fixes it"),
         "trust_remote_code": Lacks("a GGUF file carries no code"),
         "tool_call_parser": Lacks("llama-server picks the parser itself, by the chat template"),
         "reasoning_parser": Says((Word(REASONING, _reasoning),)),
@@ -186,31 +181,21 @@ def supports(host: HostProfile) -> EngineSupport:
     return EngineSupport.supported("process")
 
 
-def plan(request: LaunchRequest) -> LaunchPlan:
-    """What to run for ``request``."""
-    return draft(request, ROWS).plan
-
-
-def explain(request: LaunchRequest) -> PlanNotes:
-    """What ``plan`` leaves out of the same request."""
-    return draft(request, ROWS).explanation()
-
-
 def address(extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:
-    """The effective host and port; an argument beats ``LLAMA_ARG_HOST`` and ``LLAMA_ARG_PORT``."""
+    """The effective host and port, unless the Vertex AI variables take the port over."""
     if env.get("AIP_MODE") == "PREDICTION":
         return AddressOverride(
             problem="AIP_MODE=PREDICTION makes llama-server listen on AIP_HTTP_PORT "
             "whatever --port says; leave it out"
         )
-    return address_of(SPELLING, said_by(SPELLING, read(SPELLING, extra_args), env))
+    return ROWS.address(extra_args, env)
 
 
 SPEC = ComputeEngineSpec(
     id="llamacpp",
     supports=supports,
-    plan=plan,
-    explain=explain,
+    plan=ROWS.plan,
+    explain=ROWS.explain,
     health=HEALTH,
     metrics=METRIC_NAMES,
     default_binary="llama-server",

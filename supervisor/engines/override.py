@@ -6,14 +6,12 @@ word where the engine wants two (llama.cpp b11434 rejects both ``--ctx-size=4096
 word ``--ctx-size 4096``, measured), and the brackets of an IPv6 address to bind to.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from supervisor.engines.address import unbracketed
 from supervisor.engines.spelling import MANY, Flag, Spelling, find
 from supervisor.engines.words import FlagWord, flag_word
-
-_BRACKETED = re.compile(r"\[([^\[\]]*:[^\[\]]*)\]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +47,14 @@ def read(spelling: Spelling, extra_args: Sequence[str]) -> tuple[Given, ...]:
     return tuple(given)
 
 
-def said_by(spelling: Spelling, given: Sequence[Given], env: Mapping[str, str]) -> dict[Flag, str]:
-    """The value of each flag that a launch sets by itself; an argument beats a variable."""
-    said = {flag: env[name] for name, flag in spelling.twins.items() if name in env}
-    said |= {one.flag: one.value for one in given if one.flag and one.value is not None}
-    return said
+def arguments(given: Sequence[Given]) -> dict[Flag, str]:
+    """The value of each of our flags among them; the last one of several counts."""
+    return {one.flag: one.value for one in given if one.flag and one.value is not None}
+
+
+def variables(spelling: Spelling, env: Mapping[str, str]) -> dict[Flag, str]:
+    """The value of each of our flags that a variable gives."""
+    return {flag: env[name] for name, flag in spelling.twins.items() if name in env}
 
 
 def _glued(named: FlagWord) -> bool:
@@ -77,8 +78,7 @@ def _option(
     cut: str | None = None,
 ) -> Given:
     if flag is spelling.host and value is not None:
-        words = (*words[:-1], _BRACKETED.sub(r"\1", words[-1]))
-        value = _BRACKETED.sub(r"\1", value)
+        words = (*words[:-1], unbracketed(words[-1]))
     return Given(words, flag, value, cut)
 
 

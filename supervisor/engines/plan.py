@@ -5,7 +5,7 @@ the right types: whatever cannot be said is left out, and the draft says so besi
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from supervisor.contracts.engine import (
+    AddressOverride,
     HealthCheck,
     LaunchPlan,
     LaunchRequest,
@@ -23,7 +24,7 @@ from supervisor.contracts.engine import (
 )
 from supervisor.contracts.host import HostProfile
 from supervisor.engines.address import EVERYWHERE, LOOPBACK, address_of
-from supervisor.engines.override import Given, read, said_by
+from supervisor.engines.override import Given, arguments, read, variables
 from supervisor.engines.spelling import KNOBS, Ask, Flag, Knob, Lacks, Noted, Row, Says, Spelling
 
 _WIRE_NAMES: Mapping[str, str] = dict(
@@ -60,6 +61,20 @@ class Rows:
     env: Mapping[str, str] = field(default_factory=dict)
     """The engine's own; a launch's beat them."""
 
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """What to run for ``request``."""
+        return draft(request, self).plan
+
+    def explain(self, request: LaunchRequest) -> PlanNotes:
+        """What ``plan`` leaves out of the same request, and what is worth knowing about it."""
+        result = draft(request, self)
+        return PlanNotes(dropped=result.dropped, notes=result.notes)
+
+    def address(self, extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:
+        """The effective host and port; an argument beats a variable."""
+        given = read(self.spelling, extra_args)
+        return address_of(self.spelling, variables(self.spelling, env) | arguments(given))
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -68,9 +83,6 @@ class Draft:
     plan: LaunchPlan
     dropped: tuple[str, ...]
     notes: tuple[str, ...]
-
-    def explanation(self) -> PlanNotes:
-        return PlanNotes(dropped=self.dropped, notes=self.notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +100,8 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
     """The plan of ``request``. Total: never raises for a well-typed one."""
     spelling = rows.spelling
     given = read(spelling, request.extra_args)
-    said = said_by(spelling, given, request.env)
+    ask = Ask(request.options, arguments(given), variables(spelling, request.env))
+    said = {**ask.variables, **ask.arguments}
     notes = [_cut_note(spelling, one.cut) for one in given if one.cut]
     address = address_of(spelling, said)
     bind_host = address.host or LOOPBACK
@@ -104,7 +117,7 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
         place = _Place(
             listen_host=bind_host, listen_port=port, model=request.model_path, port=binding
         )
-    writer = _Writer(spelling, Ask(request.options, said), given, notes)
+    writer = _Writer(spelling, ask, given, notes)
     writer.write("modelPath", spelling.model, place.model)
     writer.flag(spelling.host, place.listen_host)
     writer.flag(spelling.port, str(place.listen_port))
@@ -162,11 +175,12 @@ class _Writer:
         else:
             self._notes.append(f"{what}: the extra arguments say it themselves")
         for flag, answer in kept:
-            if isinstance(answer, Noted):
-                self._notes.append(f"{what}: {answer.note}")
-                answer = answer.text
-            if isinstance(answer, str):
-                self.flag(flag, answer)
+            match answer:
+                case Noted(text, note):
+                    self._notes.append(f"{what}: {note}")
+                    self.flag(flag, text)
+                case str(text):
+                    self.flag(flag, text)
 
     def flag(self, flag: Flag, value: str) -> None:
         """Write one flag, unless it is overridden."""

@@ -54,7 +54,7 @@ def secret_values(argv: Sequence[str]) -> tuple[str, ...]:
     for position, start in _secrets(argv):
         value = argv[position][start:]
         found += (value, *value.split(",")) if "," in value else (value,)
-    return tuple(value for value in found if value)
+    return tuple(value for value in found if value and not value.startswith("--"))
 
 
 def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -75,8 +75,10 @@ class Ask:
     """What the value of one knob may depend on besides the knob itself."""
 
     options: ServingOptions
-    said: Mapping[Flag, str]
-    """Values that the launch's own extra arguments, else its environment, give by themselves."""
+    arguments: Mapping[Flag, str]
+    """What the extra arguments give by themselves. It beats the options, and they beat ..."""
+    variables: Mapping[Flag, str]
+    """... what the launch's environment gives."""
 
 
 Answer = str | Noted | Lacks

@@ -40,7 +40,7 @@ async def probe_addresses(bind_host: str, resolve_s: float = RESOLVE_S) -> tuple
             )
     except TimeoutError:
         raise AddressError(f"{bind_host!r} was not resolved within {resolve_s:g} s") from None
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise AddressError(f"{bind_host!r} cannot be resolved: {error}") from None
     addresses = dict.fromkeys(_reachable(ip_address(info[4][0])) for info in found)
     return tuple(addresses)[:MOST_ADDRESSES]

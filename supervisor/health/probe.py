@@ -4,6 +4,7 @@ Order: connect, prove that the server is a member of the instance's tree, ask, j
 Nothing is sent to a server that is not proved, and a refused connect never gets as far as HTTP.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -24,6 +25,8 @@ DEFAULT_TIMEOUT_MS = 5_000
 
 _TRY_THE_NEXT = frozenset({"refused", "unreachable", "foreign"})
 _EXCERPT = 4096
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""None of them may be in a reason phrase (RFC 9112, 4), and aiohttp lets them pass."""
 
 
 class Probe:
@@ -186,6 +189,8 @@ async def _ask(line: Line, request: Request, deadline: float) -> str:
 
 def _judged(reply: Reply, request: Request) -> str:
     said = f"{request.method} {request.path}: HTTP {reply.status}"
+    if _CONTROL.search(reply.reason):
+        raise Miss("malformed", f"{said} with control characters: {reply.reason}")
     if reply.location is not None and 300 <= reply.status < 400:
         raise Miss("status", f"{said} to {reply.location}, which is not followed")
     if not 200 <= reply.status < 300:

@@ -512,6 +512,8 @@ class Instance:
     async def _resume(self) -> None:
         """Take up a record that an earlier daemon, or an earlier run of this task, left."""
         ref = self.record.ref
+        if self._gated is not None:
+            raise Problem(SpawnFailed(detail="the supervisor failed in the middle of this launch"))
         if ref is None:
             raise Problem(
                 SpawnFailed(detail="the supervisor ended in the middle of this launch; try again")

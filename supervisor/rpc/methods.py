@@ -1,5 +1,6 @@
 """Every method of the daemon, in the order of the documentation."""
 
+from functools import cache
 from typing import Any, TypeVar
 
 import anyio
@@ -186,7 +187,12 @@ def _unsubscribe(session: Session, params: UnsubscribeParams) -> Done:
 
 @METHODS.method("rpc.discover", Role.READ, "This interface, as OpenRPC", result=dict[str, Any])
 def _discover(session: Session, params: NoParams) -> msgspec.Raw:
-    return msgspec.Raw(document(METHODS))
+    return msgspec.Raw(_document())
+
+
+@cache
+def _document() -> bytes:
+    return document(METHODS)
 
 
 def _given(value: T | UnsetType) -> T | None:

@@ -172,7 +172,7 @@ def _wanted(kinds: frozenset[str], instances: frozenset[str]) -> Callable[[Publi
 
 
 def _log_state(supervisor: Supervisor, instance: str) -> tuple[bool, str, Mask]:
-    """Whether the instance has ended, where its newest attempt writes, and what hides its secrets."""
+    """Whether it has ended, where its newest attempt writes, and what hides its secrets."""
     try:
         return (
             supervisor.get(instance).state == "exited",

@@ -204,9 +204,7 @@ def probe_of(
     health: HealthCheck | None = None,
     api_key: str | None = None,
 ) -> Probe:
-    return Probe(
-        [ip_address(host)], port, health or check(), owner or FdOwner(), api_key=api_key
-    )
+    return Probe([ip_address(host)], port, health or check(), owner or FdOwner(), api_key=api_key)
 
 
 def free_port() -> int:

@@ -58,7 +58,13 @@ async def test_a_resolver_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("bind_host", ["/run/llama.sock", "no\0thing", "x" * 300, "."])
-async def test_what_cannot_be_asked_is_an_error_in_words(bind_host: str) -> None:
-    with pytest.raises(AddressError):
-        await probe_addresses(bind_host)
+@pytest.mark.parametrize("problem", [socket.gaierror(-2, "Name or service not known"), ValueError])
+async def test_what_cannot_be_resolved_is_an_error_in_words(
+    monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    def getaddrinfo(*_: object, **__: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(AddressError, match=r"'/run/llama\.sock' cannot be resolved"):
+        await probe_addresses("/run/llama.sock")

@@ -44,9 +44,7 @@ def inode(sock: socket.socket) -> int:
         ("0.0.0.0", "::ffff:127.0.0.1", True),
     ],
 )
-def test_it_finds_the_accepted_socket_and_none_before(
-    bound: str, asked: str, v6only: bool
-) -> None:
+def test_it_finds_the_accepted_socket_and_none_before(bound: str, asked: str, v6only: bool) -> None:
     with listening(bound, v6only=v6only) as listener:
         address = (asked, listener.getsockname()[1])
         with socket.create_connection(address) as ours:

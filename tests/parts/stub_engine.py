@@ -12,10 +12,12 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 KNOBS = {
     "announce": "",  # unix datagram socket or file that is told "PID MONOTONIC_NS" first of all
     "dump": "",  # file that gets argv, env, descriptors and more, as JSON
+    "up": "",  # file that appears once signals are handled and children run
     "say": "",  # printed to stderr at the start; escapes such as \n and \x1b are understood
     "output": "",  # kinds joined by comma: long-line, cr-only, invalid-utf8
     "flood": "0",  # bytes of log lines at the start
@@ -41,7 +43,7 @@ KNOBS = {
 class Stub:
     """The knobs, and what of the engine they leave."""
 
-    def __init__(self, argv, env, presets):
+    def __init__(self, argv: list[str], env: Mapping[str, str], presets: dict[str, str]) -> None:
         self.knobs = KNOBS | presets
         self.knobs |= {name: env[key] for name in KNOBS if (key := "STUB_" + variable(name)) in env}
         self.host, self.port = "127.0.0.1", 8080
@@ -63,17 +65,17 @@ class Stub:
         self.busy = 0
         self.terms = 0
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> str:
         return self.knobs[name]
 
-    def seconds(self, name):
+    def seconds(self, name: str) -> float:
         return float(self[name] or 0)
 
     @property
-    def loaded(self):
+    def loaded(self) -> bool:
         return time.monotonic() - self.began >= self.seconds("load")
 
-    def run(self):
+    def run(self) -> None:
         announce(self["announce"])
         signal.alarm(int(self["life"]))
         self.answer_term()
@@ -82,6 +84,8 @@ class Stub:
         pids = [self.bear(set(words.split("+"))) for words in self["children"].split(",") if words]
         if self["children-file"]:
             write_whole(self["children-file"], "".join(f"{pid}\n" for pid in pids))
+        if self["up"]:
+            write_whole(self["up"], "")
         self.talk()
         if self["exit-after"]:
             threading.Thread(target=self.expire, daemon=True).start()
@@ -94,13 +98,13 @@ class Stub:
 
     # Ends
 
-    def answer_term(self):
+    def answer_term(self) -> None:
         if self["on-term"] == "ignore":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         elif self["on-term"] != "default":
             signal.signal(signal.SIGTERM, self.on_term)
 
-    def on_term(self, *_):
+    def on_term(self, *_: object) -> None:
         self.terms += 1
         if self["on-term"] == "drain":
             if self.terms > 1:
@@ -110,12 +114,12 @@ class Stub:
         time.sleep(self.seconds("term-delay"))
         os._exit(int(self["on-term"]) if self["on-term"].isdigit() else 0)
 
-    def drain(self):
+    def drain(self) -> None:
         while self.busy:
             time.sleep(0.01)
         os._exit(0)
 
-    def expire(self):
+    def expire(self) -> None:
         time.sleep(self.seconds("exit-after"))
         if name := self["exit-by"]:
             number = int(name) if name.isdigit() else getattr(signal, name)
@@ -127,7 +131,7 @@ class Stub:
 
     # Children
 
-    def bear(self, words):
+    def bear(self, words: set[str]) -> int:
         """Fork a child that sleeps, and return its pid once it is what it is to be."""
         hear, tell = os.pipe()
         child = os.fork()
@@ -154,7 +158,7 @@ class Stub:
 
     # Output
 
-    def talk(self):
+    def talk(self) -> None:
         if self["say"]:
             os.write(2, self["say"].encode().decode("unicode_escape").encode() + b"\n")
         for kind in self["output"].split(","):
@@ -172,7 +176,7 @@ class Stub:
 
     # HTTP
 
-    def serve(self):
+    def serve(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -181,10 +185,10 @@ class Stub:
         try:
             listener.bind((self.host, self.port))
         except OSError as error:
-            print(f"stub: cannot bind {self.host}:{self.port}: {error}", file=sys.stderr)
+            log(f"cannot bind {self.host}:{self.port}: {error}")
             os._exit(1)
         listener.listen(128)
-        print(f"stub: listening on {self.host}:{self.port}", file=sys.stderr, flush=True)
+        log(f"listening on {self.host}:{self.port}")
         if self["defer-accept"]:
             while True:
                 signal.pause()
@@ -192,7 +196,7 @@ class Stub:
             client, _ = listener.accept()
             threading.Thread(target=self.talk_to, args=(client,), daemon=True).start()
 
-    def talk_to(self, client):
+    def talk_to(self, client: socket.socket) -> None:
         with client:
             try:
                 pending = b""
@@ -209,7 +213,7 @@ class Stub:
                             while len(pending) < size:
                                 pending += client.recv(65536)
                             pending = pending[size:]
-                    print("stub:", head.split(b"\r\n")[0].decode(), file=sys.stderr, flush=True)
+                    log(head.split(b"\r\n")[0].decode(errors="replace"))
                     self.busy += 1
                     try:
                         keep = self.answer(client, head.split(b" ")[1].decode())
@@ -220,7 +224,7 @@ class Stub:
             except (OSError, ValueError):
                 return
 
-    def answer(self, client, path):
+    def answer(self, client: socket.socket, path: str) -> bool:
         """Send a reply; whether the connection stays."""
         if not self.loaded:
             mode = {"200": "loading"}.get(self["loading"], self["loading"])
@@ -259,7 +263,7 @@ class Stub:
             return self.reply(client, "200 OK", self["metrics"])
         return self.reply(client, "200 OK", self["body"])
 
-    def reply(self, client, status, body, extra=""):
+    def reply(self, client: socket.socket, status: str, body: str, extra: str = "") -> bool:
         version, connection = ("1.0", "close") if self["http10"] else ("1.1", "keep-alive")
         data = body.encode()
         head = (
@@ -273,11 +277,20 @@ class Stub:
 LOADING_ERROR = '{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}'
 
 
-def variable(name):
+def log(text: str) -> None:
+    os.write(2, f"stub: {text}\n".encode())
+
+
+def read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def announce(place):
+def announce(place: str) -> None:
     if not place:
         return
     text = f"{os.getpid()} {time.monotonic_ns()}\n".encode()
@@ -289,9 +302,9 @@ def announce(place):
             file.write(text)
 
 
-def erase_title(title):
+def erase_title(title: str) -> None:
     """What a rewritten title does: it lies over the arguments and wipes the environment."""
-    fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+    fields = read("/proc/self/stat").rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[48])  # arg_start and env_end
     with open("/proc/self/mem", "wb", buffering=0) as memory:
         memory.seek(start)
@@ -300,13 +313,13 @@ def erase_title(title):
         comm.write(title)
 
 
-def dump(path):
+def dump(path: str) -> None:
     import json
 
     mask = os.umask(0o077)
     os.umask(mask)
     status = dict(
-        line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line
+        line.split(":", 1) for line in read("/proc/self/status").splitlines() if ":" in line
     )
     fds = {}
     for descriptor in os.listdir("/proc/self/fd"):
@@ -327,23 +340,23 @@ def dump(path):
         "fds": fds,
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "policy": os.sched_getscheduler(0),
-        "oom_score_adj": int(open("/proc/self/oom_score_adj").read()),
-        "limits": open("/proc/self/limits").read(),
+        "oom_score_adj": int(read("/proc/self/oom_score_adj")),
+        "limits": read("/proc/self/limits"),
         "status": {key: value.strip() for key, value in status.items()},
     }
     write_whole(path, json.dumps(facts))
 
 
-def write_whole(path, text):
+def write_whole(path: str, text: str) -> None:
     """So that whoever sees the file sees all of it."""
     with open(path + ".part", "w") as file:
         file.write(text)
     os.replace(path + ".part", path)
 
 
-def main(presets=None):
+def main(presets: dict[str, str] | None = None) -> None:
     if {"--help", "--version"} & set(sys.argv[1:]):
-        print("stub engine 1.0; knobs:", *(f"--stub-{name}" for name in KNOBS))
+        os.write(1, f"stub engine 1.0\nknobs: --stub-{' --stub-'.join(KNOBS)}\n".encode())
         return
     Stub(sys.argv[1:], os.environ, presets or {}).run()
 

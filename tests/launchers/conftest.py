@@ -1,0 +1,143 @@
+"""A place to launch real processes from, which proves at the end that nothing of them is left."""
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import UNSET
+
+from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
+from supervisor.contracts.instance import ProcessHandle
+from supervisor.launchers.base import Gated, Running, SpawnTicket
+from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process.procfs import NONCE_VARIABLE, processes, read_nonce
+from tests.parts.stub import stub_binary
+
+SOON_S = 10.0
+"""Far from what anything takes: it only keeps a broken test from hanging."""
+AT_ONCE = StopStyle(grace_ms=0)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Ground:
+    """Launches stubs in a folder of its own, under one nonce."""
+
+    folder: Path
+    launcher: ProcessLauncher
+    nonce: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex}")
+    started: list[Running] = field(default_factory=list)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "engine.log").read_text(errors="replace")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {NONCE_VARIABLE: self.nonce, "PATH": "/usr/bin:/bin"}
+
+    def plan(self, *argv: str, workdir: str | None = None) -> LaunchPlan:
+        return LaunchPlan(
+            kind="process",
+            argv=argv,
+            env={},
+            ports=(),
+            mounts=(),
+            devices=(),
+            health=HealthCheck(path="/health", ready_deadline_ms=1000, interval_ms=100),
+            workdir=workdir or UNSET,
+        )
+
+    def ticket(self, **changed: Any) -> SpawnTicket:
+        given: dict[str, Any] = {
+            "name": "one",
+            "nonce": self.nonce,
+            "log_path": str(self.folder / "engine.log"),
+            "env": self.env,
+        }
+        return SpawnTicket(**given | changed)
+
+    async def prepare(self, *argv: str, workdir: str | None = None, **changed: Any) -> Gated:
+        return await self.launcher.prepare(self.plan(*argv, workdir=workdir), self.ticket(**changed))
+
+    async def start(self, *argv: str, workdir: str | None = None, **changed: Any) -> Running:
+        running = await (await self.prepare(*argv, workdir=workdir, **changed)).open()
+        self.started.append(running)
+        return running
+
+    async def stub(self, **knobs: str | float) -> Running:
+        """A stub engine that serves nothing, started up to its signal handlers and children."""
+        up = self.folder / f"up-{uuid.uuid4().hex}"
+        given: dict[str, str | float] = {"health": "never", "up": str(up)}
+        running = await self.start(stub_binary(self.folder, **given | knobs))
+        await appears(up)
+        return running
+
+    def handle(self, running: Running) -> ProcessHandle:
+        assert isinstance(running.ref, ProcessHandle)
+        return running.ref
+
+    def pid(self, running: Running) -> int:
+        return self.handle(running).pid
+
+
+async def appears(path: Path) -> str:
+    with anyio.fail_after(SOON_S):
+        while not path.exists():  # noqa: ASYNC110 - another process makes it
+            await anyio.sleep(0.005)
+    return path.read_text()
+
+
+async def facts(path: Path) -> dict[str, Any]:
+    """What a stub dumped about itself."""
+    loaded: dict[str, Any] = json.loads(await appears(path))
+    return loaded
+
+
+async def gone(pid: int) -> None:
+    with anyio.fail_after(SOON_S):
+        while alive(pid):  # noqa: ASYNC110 - it need not be a child of ours
+            await anyio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    return any(stat.pid == pid and stat.alive for stat in processes())
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def bearers(nonce: str) -> Iterator[int]:
+    """Living processes that carry a nonce."""
+    for stat in processes():
+        if stat.alive and read_nonce(stat.pid) == nonce:
+            yield stat.pid
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    before = descriptors()
+    ground = Ground(tmp_path, ProcessLauncher(kill_patience_s=SOON_S))
+    yield ground
+    for running in ground.started:
+        with suppress(anyio.ClosedResourceError):
+            await running.stop(AT_ONCE, 0)
+        running.close()
+    strays = list(bearers(ground.nonce))
+    for pid in strays:
+        os.kill(pid, signal.SIGKILL)
+    assert not strays
+    assert descriptors() == before
