@@ -74,7 +74,7 @@ class RpcError(ClientError):
         """Why the launch failed, where that is what the error says."""
         if self.data is None or not 1001 <= self.code <= 1008:
             return None
-        return msgspec.json.decode(self.data, type=LaunchFailure)  # type: ignore[arg-type]
+        return msgspec.json.decode(self.data, type=LaunchFailure)
 
     @property
     def forbidden(self) -> bool:
@@ -167,7 +167,12 @@ class Client:
     ) -> T:
         """The decoded result. Raises like ``raw``."""
         reply = self.raw(method, params, timeout=timeout, on_notice=on_notice)
-        return msgspec.json.decode(reply, type=result)
+        try:
+            return msgspec.json.decode(reply, type=result)
+        except msgspec.ValidationError as error:
+            raise ClientError(
+                f"the daemon's answer to {method} is not understood: {error}"
+            ) from None
 
     def info(self) -> SupervisorInfo:
         return self.call("supervisor.info", NoParams(), SupervisorInfo)
@@ -228,7 +233,7 @@ class Client:
 
         Raises ``RpcError`` when the reader was too slow and its place in the stream is gone.
         """
-        for notice in self._notifications("event", subscription):
+        for notice in self.notices(subscription):
             yield bytes(msgspec.json.decode(notice.params, type=EventNotice).event)
 
     def follow(self, name: str, lines: int = 100) -> Iterator[tuple[str, ...]]:
@@ -236,20 +241,16 @@ class Client:
         params = LogsParams(name=name, lines=lines, follow=True)
         begun = self.call("instance.logs", params, LogLines)
         yield begun.lines
-        if begun.subscription is not UNSET:
-            for notice in self._notifications("log", begun.subscription):
-                yield msgspec.json.decode(notice.params, type=LogNotice).lines
+        for notice in self.notices(begun.subscription or ""):
+            yield msgspec.json.decode(notice.params, type=LogNotice).lines
 
-    def _notifications(self, method: str, subscription: str) -> Iterator[Notification]:
-        while True:
-            notice = self._next_of(subscription)
-            if notice.method == method:
-                yield notice
-            elif notice.method == "subscription.ended":
-                ended = msgspec.json.decode(notice.params, type=SubscriptionEnded)
-                if ended.error is not UNSET:
-                    raise RpcError(ended.error)
-                return
+    def notices(self, subscription: str) -> Iterator[Notification]:
+        """What comes of a subscription until it ends. Raises ``RpcError`` where it ends badly."""
+        while (notice := self._next_of(subscription)).method != "subscription.ended":
+            yield notice
+        ended = msgspec.json.decode(notice.params, type=SubscriptionEnded)
+        if ended.error is not UNSET:
+            raise RpcError(ended.error)
 
     def _next_of(self, subscription: str) -> Notification:
         for index, notice in enumerate(self._notices):
@@ -303,7 +304,11 @@ class Client:
         line = bytes(memoryview(self._received)[:end])
         del self._received[: end + 1]
         self._scanned = 0
-        return self._decoder.decode(line)
+        try:
+            return self._decoder.decode(line)
+        except msgspec.DecodeError:
+            self.close()
+            raise DaemonUnreachable(f"what answers at {self.path} is not this daemon") from None
 
     def _lost(self, error: OSError | None) -> DaemonUnreachable:
         self.close()

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from supervisor.engines.words import flag_values
+
 _FLAG = "--api-key"
 _VARIABLES = ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY", "VLLM_API_KEY")
 
@@ -11,15 +13,6 @@ def api_key(argv: Sequence[str], env: Mapping[str, str]) -> str | None:
 
     llama-server takes several keys joined by commas, any of which opens the door.
     """
-    found: str | None = None
-    for position, word in enumerate(argv):
-        name, equals, value = word.partition("=")
-        if name.replace("_", "-") != _FLAG:
-            continue
-        if equals:
-            found = value
-        elif position + 1 < len(argv):
-            found = argv[position + 1]
-    if found is None:
-        found = next((env[name] for name in _VARIABLES if env.get(name)), None)
-    return found.split(",")[0] or None if found else None
+    keys = [value for flag, value in flag_values(argv) if flag == _FLAG]
+    keys = keys or [env[name] for name in _VARIABLES if env.get(name)][:1]
+    return (keys[-1].split(",")[0] or None) if keys else None

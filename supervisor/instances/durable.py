@@ -102,13 +102,17 @@ def unlink_durably(path: Path, step: Step = no_step) -> None:
         raise StoreError.of(error, path, landed=landed) from error
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder that is ours alone; a missing parent too. Raises ``StoreError``."""
+def make_folder(path: Path, *, keep_mode: bool = False) -> None:
+    """Make a folder that is ours alone, its parents too where they are missing. Raises
+    ``StoreError``. One that is there is closed to others, unless its mode is somebody's choice.
+    """
     try:
-        if not path.is_dir():
+        made = not path.is_dir()
+        if made:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_folder(path.parent)
-        path.chmod(0o700)
+        if made or not keep_mode:
+            path.chmod(0o700)
     except OSError as error:
         raise StoreError.of(error, path) from error
 

@@ -37,6 +37,7 @@ class RecordFiles:
     """
 
     def __init__(self, state_dir: Path, *, tombstones: int = 200, step: Step = no_step) -> None:
+        self._state_dir = state_dir
         self.instances: Final = state_dir / "instances"
         self.tombstones: Final = state_dir / "tombstones"
         self.quarantine: Final = state_dir / "quarantine"
@@ -50,6 +51,8 @@ class RecordFiles:
         self._burying = threading.Lock()  # pruning touches the tombstones of other names
 
     def make_folders(self) -> None:
+        """Ours alone, all of them. The state directory's own mode may be its unit's choice."""
+        make_folder(self._state_dir, keep_mode=True)
         for folder in (self.instances, self.tombstones, self.quarantine):
             make_folder(folder)
 

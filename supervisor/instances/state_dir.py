@@ -53,7 +53,7 @@ def lock_state_dir(state_dir: str | Path) -> StateDirLock:
     Raises ``StateDirBusy``, and ``StoreError`` where the directory cannot be used.
     """
     folder = Path(state_dir)
-    make_state_dir(folder)
+    make_folder(folder, keep_mode=True)
     path = folder / "lock"
     while True:
         try:
@@ -82,7 +82,7 @@ def supervisor_id(state_dir: str | Path, step: Step = no_step) -> str:
     taken from the records, if they tell, before a new one would make strangers of them.
     """
     folder = Path(state_dir)
-    make_state_dir(folder)
+    make_folder(folder, keep_mode=True)
     path = folder / "supervisor-id"
     with contextlib.suppress(OSError):
         kept = path.read_text(errors="replace").strip()
@@ -91,12 +91,6 @@ def supervisor_id(state_dir: str | Path, step: Step = no_step) -> str:
     made = _id_in_records(folder) or secrets.token_hex(8)
     write_durably(path, f"{made}\n".encode(), step)
     return made
-
-
-def make_state_dir(folder: Path) -> None:
-    """Make it for us alone. One that is there keeps its mode, which may be its unit's choice."""
-    if not folder.is_dir():
-        make_folder(folder)
 
 
 def _is_id(text: str) -> bool:

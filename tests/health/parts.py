@@ -8,8 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import IO
+
+from msgspec import UNSET
 
 from supervisor.contracts.engine import HealthCheck, ReadyRequest
 from supervisor.contracts.instance import Ownership
@@ -55,6 +59,12 @@ def replies(*answers: bytes) -> Handler:
     return handle
 
 
+def silent(conn: socket.socket) -> None:
+    """Read, and never answer."""
+    while conn.recv(65536):
+        pass
+
+
 def hang_up(conn: socket.socket) -> None:
     """Close with a reset."""
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -77,7 +87,8 @@ class Server:
     ) -> None:
         self.handler = handler
         self.accepted = 0
-        self.peers: list[str] = []
+        self.reached: list[str] = []
+        """Our address of each connection."""
         self._connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -120,12 +131,12 @@ class Server:
     def _accept_all(self) -> None:
         while not self._stopping:
             try:
-                conn, peer = self._listener.accept()
+                conn, _ = self._listener.accept()
             except OSError:
                 return
             conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.accepted += 1
-            self.peers.append(conn.getsockname()[0])
+            self.reached.append(conn.getsockname()[0])
             self._connections.append(conn)
             self._spawn(self._handle, conn)
 
@@ -146,10 +157,11 @@ class FdOwner:
         self.asked.append(inode)
         wanted = f"socket:[{inode}]"
         for pid in self.pids:
-            for fd in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    if os.readlink(fd) == wanted:
-                        return "ours"
+            with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+                for entry in descriptors:
+                    with suppress(OSError):
+                        if os.readlink(entry) == wanted:
+                            return "ours"
         return "foreign"
 
 
@@ -163,36 +175,44 @@ class Says:
         return self.ownership
 
 
+@dataclass(frozen=True)
+class Child:
+    """A server in a process of its own."""
+
+    pid: int
+    port: int
+    output: IO[str]
+
+    def flipped_ns(self) -> int:
+        """The monotonic moment from which it answered; waits for it."""
+        return int(self.output.readline())
+
+
 @contextmanager
 def child_server(
     answer: bytes, *, port: int = 0, reuse_port: bool = False, flip_after: float = -1
-) -> Iterator[tuple[int, int]]:
-    """A server in a process of its own; yields its pid and port."""
+) -> Iterator[Child]:
+    """Answers so to everything: at once, or with 503 until ``flip_after`` seconds have passed."""
     argv = [sys.executable, "-I", "-S", str(CHILD), answer.hex(), str(port), str(int(reuse_port))]
     with subprocess.Popen(
         [*argv, str(flip_after)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
+    ) as process:
+        assert process.stdout is not None
         try:
-            yield child.pid, int(child.stdout.readline())
+            yield Child(process.pid, int(process.stdout.readline()), process.stdout)
         finally:
-            child.kill()
+            process.kill()
 
 
 def check(
     path: str = "/health", *, timeout_ms: int = 2_000, ready: ReadyRequest | None = None
 ) -> HealthCheck:
-    plain = HealthCheck(
-        path=path, ready_deadline_ms=10_000, interval_ms=1_000, timeout_ms=timeout_ms
-    )
-    if ready is None:
-        return plain
     return HealthCheck(
         path=path,
         ready_deadline_ms=10_000,
         interval_ms=1_000,
         timeout_ms=timeout_ms,
-        ready=ready,
+        ready=UNSET if ready is None else ready,
     )
 
 

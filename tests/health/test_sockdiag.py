@@ -72,18 +72,20 @@ def test_the_cgroup_is_that_of_the_server() -> None:
 
 
 def test_a_deferred_accept_shows_once_data_came() -> None:
-    with listening("127.0.0.1", deferred=True) as listener:
-        with socket.create_connection(listener.getsockname()) as ours:
-            held = server_side(ours)
-            assert held is not None
-            assert held.state is TcpState.SYN_RECV
-            assert not held.closed
-            ours.send(b"G")
-            accepted, _ = listener.accept()
-            with accepted:
-                side = server_side(ours)
-                assert side is not None
-                assert side.inode == inode(accepted)
+    with (
+        listening("127.0.0.1", deferred=True) as listener,
+        socket.create_connection(listener.getsockname()) as ours,
+    ):
+        held = server_side(ours)
+        assert held is not None
+        assert held.state is TcpState.SYN_RECV
+        assert not held.closed
+        ours.send(b"G")
+        accepted, _ = listener.accept()
+        with accepted:
+            side = server_side(ours)
+            assert side is not None
+            assert side.inode == inode(accepted)
 
 
 def test_the_listener_that_the_kernel_answers_for_a_missing_pair_is_not_taken() -> None:

@@ -22,7 +22,7 @@ WALL = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)  # the builder's records: five min
 NOW = Now(boot_id=BOOT, monotonic_ns=1000, wall=WALL)
 LATE = Now(boot_id=BOOT, monotonic_ns=1000, wall=WALL + timedelta(hours=1))
 OTHER_BOOT = "99999999-2222-3333-4444-555555555555"
-READY = {"ready_at": "2026-01-01T00:01:00.000Z"}
+READY: dict[str, Any] = {"ready_at": "2026-01-01T00:01:00.000Z"}
 LIVENESSES: tuple[Liveness, ...] = get_args(Liveness)
 
 

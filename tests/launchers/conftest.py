@@ -26,11 +26,6 @@ SOON_S = 10.0
 AT_ONCE = StopStyle(grace_ms=0)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Ground:
     """Launches stubs in a folder of its own, under one nonce."""
@@ -70,7 +65,9 @@ class Ground:
         return SpawnTicket(**given | changed)
 
     async def prepare(self, *argv: str, workdir: str | None = None, **changed: Any) -> Gated:
-        return await self.launcher.prepare(self.plan(*argv, workdir=workdir), self.ticket(**changed))
+        return await self.launcher.prepare(
+            self.plan(*argv, workdir=workdir), self.ticket(**changed)
+        )
 
     async def start(self, *argv: str, workdir: str | None = None, **changed: Any) -> Running:
         running = await (await self.prepare(*argv, workdir=workdir, **changed)).open()

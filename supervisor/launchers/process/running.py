@@ -50,6 +50,7 @@ class ProcessRunning(Running):
         self._verdict = verdict
         self._watch = watch
         self._tree = plant(ref, nonce, boot_id, census)
+        self._mourn()
         self._stopping = anyio.Lock()
         self._closed = False
 
@@ -125,9 +126,14 @@ class ProcessRunning(Running):
         if not self._closed and self._verdict in _OPEN:
             self._verdict = verdict
             self._watch = watch_if_ours(verdict, pidfd)
+            self._mourn()
         elif pidfd is not None:
             # Another task was faster.
             os.close(pidfd)
+
+    def _mourn(self) -> None:
+        if self._tree and self._verdict is Verdict.GONE:
+            self._tree.lost = True
 
 
 def watch_if_ours(verdict: Verdict, pidfd: int | None) -> ExitWatch | None:

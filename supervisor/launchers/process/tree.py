@@ -35,6 +35,8 @@ class Tree:
     start: int
     """Field 22 of the main process; with its pid, that one process."""
     nonce: str
+    lost: bool = False
+    """The main process had ended before it was watched: whoever bears its pid is a stranger."""
     _known: dict[int, int] = field(default_factory=dict)
     """Pid to start of everybody who was ever seen to be a member and may still be there."""
 
@@ -56,7 +58,7 @@ class Tree:
         """Asks the main process first, then whoever is known, and only then looks for others."""
         if inode <= 0:
             return "unknown"
-        asked = {self.leader: self.start} | self._known
+        asked = self._known if self.lost else {self.leader: self.start} | self._known
         if await self._holds(list(asked.items()), inode) == "ours":
             return "ours"
         seen = await self.look()
@@ -69,7 +71,9 @@ class Tree:
         )
 
     def _sort(self, census: Census) -> Sighting:
-        found, doubtful = find_members(census, self.leader, self.start, self.nonce, self._known)
+        found, doubtful = find_members(
+            census, self.leader, self.start, self.nonce, self._known, lost=self.lost
+        )
         self._known = {stat.pid: stat.start for stat in found}
         living = [stat for stat in found if stat.alive]
         living.sort(key=lambda stat: (stat.pid != self.leader, stat.start, stat.pid))
@@ -81,7 +85,13 @@ def describe(stats: Iterable[Stat]) -> tuple[MemberProcess, ...]:
 
 
 def find_members(
-    census: Census, leader: int, start: int, nonce: str, known: dict[int, int]
+    census: Census,
+    leader: int,
+    start: int,
+    nonce: str,
+    known: dict[int, int],
+    *,
+    lost: bool = False,
 ) -> tuple[list[Stat], bool]:
     """The members in a census, zombies too, and whether doubtful ones are left.
 
@@ -92,6 +102,7 @@ def find_members(
     def eligible(stat: Stat) -> bool:
         return (
             stat.start >= start
+            and not (lost and stat.pid == leader)
             and stat.pid not in census.above
             and census.nonces.get(stat.pid, nonce) == nonce
         )

@@ -1,0 +1,94 @@
+"""``enginectl``: the daemon's methods as commands, for people and for scripts.
+
+It imports no event loop and reads nothing but its arguments before it calls: it is run by hand and
+in loops, so it has to start fast.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from supervisor import __version__
+from supervisor.cli import acting, checking, launching, showing, watching
+from supervisor.cli.context import Context
+from supervisor.cli.exits import INTERRUPTED, OK, USAGE, explain
+from supervisor.cli.text import warn
+from supervisor.client import Client, ClientError
+from supervisor.contracts.paths import default_socket
+
+_ROOMS = (launching, showing, acting, watching, checking)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    words, behind = _split(words)
+    try:
+        args = _parser().parse_args(words)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else USAGE
+    if behind is not None and not args.takes_rest:
+        warn(f"`{args.command}` takes nothing behind `--`")
+        return USAGE
+    args.rest = tuple(behind or ())
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
+    return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    path = getattr(args, "socket", None) or default_socket(os.environ)
+    try:
+        with Client(path) as client:
+            code: int = args.run(Context(client, json=hasattr(args, "json")), args)
+        sys.stdout.flush()
+        return code
+    except ClientError as error:
+        code, text = explain(error, getattr(args, "name", None))
+        warn(text)
+        return code
+    except BrokenPipeError:
+        # The reader of our output has seen enough. Python would complain once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """What is before the first ``--`` and what is behind it, which no parser may touch."""
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("--socket", metavar="PATH", help="the daemon's socket")
+    common.add_argument(
+        "--json", action="store_true", help="print the daemon's own reply instead of text"
+    )
+    parser = argparse.ArgumentParser(
+        prog="enginectl",
+        parents=[common],
+        allow_abbrev=False,
+        description="Launch and supervise LLM inference engines.",
+        epilog="Exit codes: 0 ok, 1 refused or failed, 2 usage or invalid launch, 3 not ready, "
+        "4 no such instance, 69 no daemon, 77 not allowed, 124 timed out.",
+    )
+    parser.add_argument("--version", action="version", version=f"enginectl {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, summary: str, **rest: object) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.add_parser(
+            name, parents=[common], allow_abbrev=False, help=summary, description=summary
+        )
+        made.set_defaults(takes_rest=False, **rest)
+        return made
+
+    for room in _ROOMS:
+        room.add_commands(add)
+    return parser

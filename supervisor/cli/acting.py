@@ -1,0 +1,91 @@
+"""``stop``, ``cancel``, ``wait``, and ``rpc`` for everything that has no command of its own."""
+
+import argparse
+import sys
+
+import msgspec
+from msgspec import UNSET
+
+from supervisor.cli.context import Add, Context, show_raw
+from supervisor.cli.exits import NOT_READY, OK, USAGE, explain
+from supervisor.cli.launching import show_state
+from supervisor.cli.text import duration_ms, printable, say, warn
+from supervisor.client import RpcError
+from supervisor.contracts.instance import InstanceView
+from supervisor.contracts.rpc import StopParams, WaitParams
+
+
+def add_commands(add: Add) -> None:
+    for name, summary, run in (
+        ("stop", "End an instance, and return once its devices are free.", stop),
+        ("cancel", "End a launch that is not ready yet.", cancel),
+    ):
+        command = add(name, summary, run=run)
+        command.add_argument("name", metavar="NAME")
+        command.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
+        command.add_argument("--nonce", help="only this one launch of the name")
+    waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
+    waiting.add_argument("name", metavar="NAME")
+    waiting.add_argument("--for", dest="until", choices=("ready", "exited"), default="ready")
+    waiting.add_argument("--timeout", type=duration_ms, metavar="90s")
+    calling = add("rpc", "Call a method; its result is printed as it came.", run=call)
+    calling.add_argument("method", metavar="METHOD", help="rpc.discover lists them")
+    calling.add_argument("params", metavar="JSON", nargs="?", help="an object; `-` reads stdin")
+
+
+def stop(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("instance.stop", _stop_params(args), timeout=None)
+    return context.show(reply, InstanceView, lambda view: say(f"{_name(view)} stopped"))
+
+
+def cancel(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("instance.cancel", _stop_params(args), timeout=None)
+    return context.show(reply, InstanceView, _show_cancelled)
+
+
+def wait(context: Context, args: argparse.Namespace) -> int:
+    timeout_ms = UNSET if args.timeout is None else args.timeout
+    params = WaitParams(name=args.name, for_=args.until, timeout_ms=timeout_ms)
+    try:
+        reply = context.client.raw("instance.wait", params, timeout=None)
+    except RpcError as error:
+        if error.failure is None:
+            raise
+        warn(explain(error, args.name)[1])
+        return NOT_READY
+    return context.show(reply, InstanceView, show_state)
+
+
+def call(context: Context, args: argparse.Namespace) -> int:
+    text = sys.stdin.read() if args.params == "-" else args.params or "{}"
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        warn(f"the params are not valid JSON: {error}")
+        return USAGE
+    try:
+        show_raw(context.client.raw(args.method, msgspec.Raw(text.encode()), timeout=None))
+    except RpcError as error:
+        code, explained = explain(error)
+        warn(f"error {error.code}: {explained}")
+        return code
+    return OK
+
+
+def _stop_params(args: argparse.Namespace) -> StopParams:
+    return StopParams(
+        name=args.name,
+        nonce=args.nonce or UNSET,
+        grace_ms=UNSET if args.grace is None else args.grace,
+    )
+
+
+def _show_cancelled(view: InstanceView) -> None:
+    if view.state in ("ready", "unhealthy"):
+        say(f"{_name(view)} is {view.state}: there was no launch to cancel, and it was left alone")
+    else:
+        say(f"{_name(view)} cancelled")
+
+
+def _name(view: InstanceView) -> str:
+    return printable(view.record.name)

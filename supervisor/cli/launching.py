@@ -1,0 +1,220 @@
+"""``launch`` and ``plan``: the same flags, once done and once only shown."""
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from supervisor.cli.context import Add, Context
+from supervisor.cli.exits import INTERRUPTED
+from supervisor.cli.text import byte_count, duration_ms, printable, say, warn
+from supervisor.contracts.engine import ENGINE_IDS, ServingOptions
+from supervisor.contracts.instance import InstanceView, LaunchParams
+from supervisor.contracts.rpc import EventNotice, Notification, PlanReply, SubscribeParams
+
+_KNOBS: tuple[tuple[str, type], ...] = (
+    ("tensor_parallel", int),
+    ("pipeline_parallel", int),
+    ("max_context_length", int),
+    ("memory_fraction", float),
+    ("max_concurrent_requests", int),
+    ("kv_cache_dtype", str),
+    ("dtype", str),
+    ("quantization", str),
+    ("trust_remote_code", bool),
+    ("tool_call_parser", str),
+    ("reasoning_parser", str),
+)
+"""The members of ``ServingOptions``, spelled out: to read them off the type costs start time."""
+
+
+def add_commands(add: Add) -> None:
+    launch = add("launch", "Launch an engine and wait until it is ready.", run=launch_engine)
+    _add_flags(launch)
+    launch.add_argument(
+        "--no-wait",
+        dest="wait",
+        action="store_const",
+        const=False,
+        help="return once name, devices and port are reserved",
+    )
+    _add_flags(add("plan", "Show what a launch would run; nothing is done.", run=plan_launch))
+
+
+def launch_engine(context: Context, args: argparse.Namespace) -> int:
+    client, params = context.client, launch_params(args)
+    on_notice = None
+    if sys.stderr.isatty():
+        client.subscribe(SubscribeParams(instances=(params.name,)))
+        on_notice = show_progress
+    try:
+        reply = client.raw("instance.launch", params, timeout=None, on_notice=on_notice)
+    except KeyboardInterrupt:
+        name = printable(params.name)
+        warn(
+            f"the launch of {name} goes on; `enginectl wait {name}` waits for it, "
+            f"`enginectl cancel {name}` ends it"
+        )
+        return INTERRUPTED
+    return context.show(reply, InstanceView, show_state)
+
+
+def plan_launch(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("engine.plan", launch_params(args))
+    return context.show(reply, PlanReply, _show_plan)
+
+
+def show_state(view: InstanceView) -> None:
+    """``NAME STATE PORT DEVICES``, which scripts read."""
+    record = view.record
+    say(printable(f"{record.name} {view.state} {record.port} {','.join(record.devices)}"))
+
+
+def show_progress(notice: Notification) -> None:
+    """One line on stderr for each step of a launch."""
+    if notice.method != "event":
+        return
+    event = msgspec.json.decode(msgspec.json.decode(notice.params, type=EventNotice).event)
+    if text := _step(event):
+        warn(printable(f"{event.get('instance')}: {text}"))
+
+
+def launch_params(args: argparse.Namespace) -> LaunchParams:
+    """What the flags say; those that were not given stay unset, and the daemon decides."""
+
+    def given(name: str) -> Any:
+        value = getattr(args, name, None)
+        return UNSET if value is None else value
+
+    options = {name: given(name) for name, _ in _KNOBS}
+    some = any(value is not UNSET for value in options.values())
+    path = given("model_path")
+    rest = args.rest or UNSET
+    return LaunchParams(
+        name=args.name,
+        engine=given("engine"),
+        model_path=os.path.abspath(path) if path else UNSET,
+        recipe=given("recipe"),
+        runtime=given("runtime"),
+        device_count=given("device_count"),
+        devices=given("devices"),
+        exclusive=given("exclusive"),
+        memory_bytes=given("memory_bytes"),
+        port=given("port"),
+        served_model_name=given("served_model_name"),
+        options=ServingOptions(**options) if some else UNSET,
+        extra_args=UNSET if args.verbatim else rest,
+        env=dict(args.env) if args.env else UNSET,
+        docker_image=given("docker_image"),
+        binary=given("binary"),
+        command=rest if args.verbatim else UNSET,
+        restart=given("restart"),
+        ready_deadline_ms=given("ready_deadline_ms"),
+        install=given("install"),
+        wait=given("wait"),
+    )
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(takes_rest=True)
+    parser.usage = "%(prog)s NAME --engine E --model-path P [...] [-- EXTRA ARGS]"
+    parser.epilog = "What follows `--` goes to the engine as it stands."
+    flag = parser.add_argument
+    flag("name", metavar="NAME")
+    flag("--engine", choices=ENGINE_IDS)
+    flag("--model-path", metavar="PATH", help="a model directory, or a .gguf file")
+    flag("--recipe", metavar="NAME", help="a named set of these flags in the daemon's config")
+    flag("--runtime", choices=("process", "docker"))
+    flag("--devices", type=_listed, metavar="ID,ID", help="these devices, and no others")
+    flag("--device-count", type=int, metavar="N")
+    flag(
+        "--exclusive",
+        action=argparse.BooleanOptionalAction,
+        help="share the devices with nobody (the default on discrete ones)",
+    )
+    flag("--memory-bytes", type=byte_count, metavar="SIZE", help="a claim on each device")
+    flag("--port", type=int, metavar="N", help="exactly this port")
+    flag("--served-model-name", metavar="NAME")
+    flag("--binary", metavar="PATH", help="the engine's program")
+    flag("--docker-image", metavar="IMAGE")
+    flag("--env", type=_pair, action="append", metavar="K=V", help="may be repeated")
+    flag("--restart", choices=("never", "on-failure", "always"))
+    deadline = parser.add_mutually_exclusive_group()
+    deadline.add_argument("--ready-deadline-ms", type=int, metavar="MS")
+    deadline.add_argument(
+        "--ready-timeout",
+        dest="ready_deadline_ms",
+        type=duration_ms,
+        metavar="90s",
+        help="give up when it is not ready in time",
+    )
+    flag(
+        "--install",
+        action="store_const",
+        const="missing",
+        help="install the engine first where it is missing",
+    )
+    flag(
+        "--command",
+        dest="verbatim",
+        action="store_true",
+        help="run what follows `--`, in place of the planned command",
+    )
+    knobs = parser.add_argument_group("options of the engine, in one spelling for all of them")
+    for name, kind in _KNOBS:
+        spelled = "--" + name.replace("_", "-")
+        if kind is bool:
+            knobs.add_argument(spelled, action=argparse.BooleanOptionalAction)
+        else:
+            knobs.add_argument(spelled, type=kind, metavar="N" if kind is not str else "NAME")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _step(event: dict[str, Any]) -> str:
+    match event:
+        case {"kind": "reserved", "devices": devices, "port": port}:
+            return f"reserved port {port} and {', '.join(devices) or 'no device'}"
+        case {"kind": "launching", "attempt": attempt}:
+            return "starting" if attempt == 1 else f"starting, attempt {attempt}"
+        case {"kind": "spawned", "logPath": path}:
+            return f"running; its log is {path}"
+        case {"kind": "phase", "phase": phase}:
+            return f"{phase} {event.get('detail', '')}".rstrip()
+        case {"kind": "restarting", "retryAt": moment}:
+            return f"failed; the next attempt is at {moment}"
+        case {"kind": "install-progress", "stage": stage}:
+            return f"installing: {stage}"
+        case {"kind": "warning", "detail": detail}:
+            return f"warning: {detail}"
+        case _:
+            return ""
+
+
+def _show_plan(reply: PlanReply) -> None:
+    plan = reply.plan
+    rows = [
+        ("runs", plan.kind + (f" {plan.image}" if plan.image else "")),
+        ("argv", shlex.join(plan.argv)),
+        ("env", ", ".join(sorted(plan.env)) or "none"),
+        ("devices", ", ".join(plan.devices) or "none"),
+        ("health", f"{plan.health.path}, within {plan.health.ready_deadline_ms / 1000:g} s"),
+        ("dropped", ", ".join(reply.dropped) or "none"),
+        *(("note", note) for note in reply.notes),
+        ("fit", reply.fit),
+    ]
+    for name, value in rows:
+        say(f"{name:<8} {printable(value)}")

@@ -1,0 +1,150 @@
+"""The one place that turns a lease into variables, and what a launch may not say beside it."""
+
+import pytest
+
+from supervisor.contracts.engine import EngineRuntimeKind
+from supervisor.engines.devices import DEVICE_VARIABLES, apply_devices, lease_violation
+from supervisor.engines.llamacpp import SPEC
+from tests.engines.requests import ACCELERATORS, GPU_A, GPU_B, request
+
+NOTHING = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "ROCR_VISIBLE_DEVICES": "",
+    "GGML_VK_VISIBLE_DEVICES": "",
+    "ONEAPI_DEVICE_SELECTOR": "*:cpu",
+    "LLAMA_ARG_DEVICE": "none",
+}
+
+
+def applied(
+    *devices: str, runtime: EngineRuntimeKind = "process", env: dict[str, str] | None = None
+) -> dict[str, str]:
+    launch = request(devices=devices, runtime=runtime, env=env or {})
+    return apply_devices(SPEC.plan(launch), ACCELERATORS).env
+
+
+@pytest.mark.parametrize(
+    ("devices", "env"),
+    [
+        ([GPU_A], {"CUDA_VISIBLE_DEVICES": GPU_A, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        (
+            [GPU_B, GPU_A],
+            {"CUDA_VISIBLE_DEVICES": f"{GPU_B},{GPU_A}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        ),
+        (["amd:1a2b3c4d5e6f7081"], {"ROCR_VISIBLE_DEVICES": "GPU-1a2b3c4d5e6f7081"}),
+        (["amd:0000:c3:00.0"], {"ROCR_VISIBLE_DEVICES": "0"}),
+        (
+            ["intel:0000:83:00.0", "intel:0000:03:00.0"],
+            {
+                "ZE_AFFINITY_MASK": "0,1",
+                "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+                "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+            },
+        ),
+        (["metal:0"], {}),
+        (["cpu:0"], NOTHING),
+        ([], NOTHING),
+        (["cpu:0", GPU_A], {"CUDA_VISIBLE_DEVICES": GPU_A, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+    ],
+)
+def test_a_process_sees_its_lease_and_nothing_else(devices: list[str], env: dict[str, str]) -> None:
+    assert applied(*devices) == env
+
+
+@pytest.mark.parametrize(
+    ("devices", "env"),
+    [
+        ([GPU_A], {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        (["amd:1a2b3c4d5e6f7081"], {"NVIDIA_VISIBLE_DEVICES": "void"}),
+        (["cpu:0"], {"NVIDIA_VISIBLE_DEVICES": "void"}),
+    ],
+)
+def test_a_container_numbers_devices_anew(devices: list[str], env: dict[str, str]) -> None:
+    assert applied(*devices, runtime="docker") == env
+
+
+def test_masks_of_any_vendor_never_survive() -> None:
+    stale = dict.fromkeys(DEVICE_VARIABLES, "4,5") | {"KEPT": "yes"}
+    assert applied(GPU_A, env=stale) == {
+        "KEPT": "yes",
+        "CUDA_VISIBLE_DEVICES": GPU_A,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+
+
+def test_a_launch_may_choose_the_order_and_narrow_its_mask() -> None:
+    own = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST", "CUDA_VISIBLE_DEVICES": GPU_B}
+    assert applied(GPU_A, GPU_B, env=own) == own
+
+
+def test_a_static_device_may_have_any_id() -> None:
+    plan = SPEC.plan(request(devices=["lab-1"]))
+    env = apply_devices(plan, {"lab-1": "cuda"}).env
+    assert env["CUDA_VISIBLE_DEVICES"] == "lab-1"
+    assert apply_devices(plan, {"lab-1": "rocm"}).env == {"ROCR_VISIBLE_DEVICES": "lab-1"}
+
+
+def test_nothing_but_the_environment_changes() -> None:
+    plan = SPEC.plan(request())
+    after = apply_devices(plan, ACCELERATORS)
+    assert (after.argv, after.devices, after.ports) == (plan.argv, plan.devices, plan.ports)
+    assert plan.env == {}, "the plan that it got is left alone"
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "env"),
+    [
+        ([], {"CUDA_VISIBLE_DEVICES": "0"}),
+        ([], {"CUDA_VISIBLE_DEVICES": f"{GPU_A},GPU-3"}),
+        ([], {"CUDA_VISIBLE_DEVICES": "GPU-1111"}),
+        ([], {"NVIDIA_VISIBLE_DEVICES": "all"}),
+        ([], {"HIP_VISIBLE_DEVICES": "0"}),
+        ([], {"LLAMA_ARG_DEVICE": "CUDA2"}),
+        ([], {"LLAMA_ARG_MAIN_GPU": "2"}),
+        (["-dev", "CUDA2"], {}),
+        (["--device", "CUDA0,CUDA2"], {}),
+        (["--device=Vulkan0"], {}),
+        (["--device Vulkan0"], {}),
+        (["-mg", "2"], {}),
+        (["--main_gpu=7"], {}),
+        (["--base-gpu-id", "2"], {}),
+        (["--device-ids", "0"], {}),
+        (["--device-ids", f"{GPU_A},GPU-3"], {}),
+    ],
+)
+def test_leaving_the_lease_is_said_in_a_sentence(
+    extra_args: list[str], env: dict[str, str]
+) -> None:
+    sentence = lease_violation(extra_args, env, [GPU_A, GPU_B], ACCELERATORS)
+    assert sentence is not None
+    assert GPU_A in sentence
+    assert "devices" in sentence
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "env"),
+    [
+        ([], {}),
+        ([], {"CUDA_VISIBLE_DEVICES": f"{GPU_B},{GPU_A}", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}),
+        ([], {"LLAMA_ARG_DEVICE": "CUDA1"}),
+        (["-dev", "CUDA1,CUDA0", "-mg", "1"], {}),
+        (["-dev", "none"], {}),
+        (["--device", "cuda"], {}),
+        (["--device", "cuda:1"], {}),
+        (["--device-ids", GPU_A], {}),
+        (["--alias", "device"], {"SOME_DEVICE": "7"}),
+    ],
+)
+def test_picking_among_leased_devices_is_free(extra_args: list[str], env: dict[str, str]) -> None:
+    assert lease_violation(extra_args, env, [GPU_A, GPU_B], ACCELERATORS) is None
+
+
+def test_a_cpu_lease_reaches_no_gpu() -> None:
+    for extra_args, env in (
+        (["-dev", "CUDA0"], {}),
+        ([], {"CUDA_VISIBLE_DEVICES": "0"}),
+        ([], {"GGML_VK_VISIBLE_DEVICES": "0"}),
+        ([], {"LLAMA_ARG_DEVICE": "MTL0"}),
+    ):
+        assert lease_violation(extra_args, env, ["cpu:0"], ACCELERATORS)
+    assert lease_violation(["-dev", "none", "-mg", "0"], {}, ["cpu:0"], ACCELERATORS) is None

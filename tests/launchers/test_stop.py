@@ -1,0 +1,320 @@
+"""Trees: who is found to be in one, and how all of it ends."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.contracts.engine import StopStyle
+from supervisor.launchers.base import CannotTellError, Exit, Running
+from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process.procfs import read_stat
+from tests.launchers.conftest import AT_ONCE, SOON_S, Ground, alive, appears, gone
+
+pytestmark = pytest.mark.anyio
+
+PATIENT = StopStyle(grace_ms=60_000)
+
+
+async def children(ground: Ground) -> list[int]:
+    """The pids of a stub's children, which it wrote before it was up."""
+    return [int(line) for line in (await appears(ground.folder / "children")).split()]
+
+
+async def family(ground: Ground, kinds: str, **knobs: str | float) -> tuple[Running, list[int]]:
+    place = ground.folder / "children"
+    place.unlink(missing_ok=True)
+    running = await ground.stub(children=kinds, children_file=str(place), **knobs)
+    return running, await children(ground)
+
+
+async def test_every_kind_of_child_is_a_member(ground: Ground) -> None:
+    running, pids = await family(ground, "session,detached,deaf,detached+deaf,erased")
+    members = {member.pid: member.name for member in await running.members()}
+    assert set(members) == {ground.pid(running), *pids}
+    assert next(iter(members)) == ground.pid(running)
+    assert members[pids[4]] == "VLLM::Worker"
+    receipt = await running.stop(PATIENT, 300)
+    assert receipt.survivors == ()
+    assert not any(map(alive, pids))
+
+
+async def test_a_member_that_erased_its_traces_is_remembered(ground: Ground) -> None:
+    """In another session, with init for a parent and no environment, it is known from before."""
+    place = ground.folder / "pid"
+    program = (
+        "import os, sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[1] / 'parts')!r})\n"
+        "import stub_engine\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        f"    stub_engine.write_whole({str(place)!r}, str(os.getpid()))\n"
+        f"    while not os.path.exists({str(place) + '.seen'!r}): time.sleep(0.01)\n"
+        "    stub_engine.erase_title('VLLM::Worker')\n"
+        f"    stub_engine.write_whole({str(place) + '.erased'!r}, '')\n"
+        "    time.sleep(600)\n"
+        f"while not os.path.exists({str(place) + '.seen'!r}): time.sleep(0.01)\n"
+    )
+    from tests.parts.stub import interpreter
+
+    running = await ground.start(interpreter(), "-c", program)
+    worker = int(await appears(place))
+    assert worker in [member.pid for member in await running.members()]
+    (ground.folder / "pid.seen").touch()
+    await appears(ground.folder / "pid.erased")
+    assert await running.wait_exit() == Exit(0, None)
+    assert await running.liveness() == "leaderGone"
+    assert [member.pid for member in await running.members()] == [worker]
+    receipt = await running.stop(PATIENT, 5000)
+    assert [member.pid for member in receipt.swept] == [worker]
+    assert not alive(worker)
+
+
+async def test_a_stop_asks_and_reports(ground: Ground) -> None:
+    running = await ground.stub(on_term=3)
+    receipt = await running.stop(PATIENT, 60_000)
+    assert receipt.exit == Exit(3, None)
+    assert receipt.killed == receipt.swept == receipt.survivors == ()
+    assert await running.liveness() == "gone"
+    again = await running.stop(PATIENT, 60_000)
+    assert again.exit == Exit(3, None)
+
+
+async def test_orp_2_a_deaf_child_of_an_obedient_leader(ground: Ground) -> None:
+    running, pids = await family(ground, "deaf")
+    began = time.monotonic()
+    receipt = await running.stop(PATIENT, 700)
+    took = time.monotonic() - began
+    assert 0.6 < took < SOON_S / 2
+    assert receipt.exit == Exit(0, None)
+    assert [member.pid for member in receipt.killed] == pids
+    assert [member.pid for member in receipt.swept] == pids
+    assert receipt.survivors == ()
+    assert not alive(pids[0])
+
+
+async def test_orp_2_a_deaf_leader(ground: Ground) -> None:
+    running, pids = await family(ground, "session,detached+deaf", on_term="ignore")
+    began = time.monotonic()
+    receipt = await running.stop(PATIENT, 700)
+    assert 0.6 < time.monotonic() - began < SOON_S / 2
+    assert receipt.exit == Exit(None, "SIGKILL")
+    assert {member.pid for member in receipt.killed} == {ground.pid(running), *pids}
+    assert not any(map(alive, pids))
+
+
+async def test_an_obedient_child_ends_the_stop_early(ground: Ground) -> None:
+    running, pids = await family(ground, "session,detached")
+    with anyio.fail_after(SOON_S):
+        receipt = await running.stop(PATIENT, 60_000)
+    assert {member.pid for member in receipt.swept} == set(pids)
+    assert receipt.killed == ()
+
+
+async def test_orp_1_members_outlive_a_killed_leader(ground: Ground) -> None:
+    running, pids = await family(ground, "session,detached,deaf")
+    os.kill(ground.pid(running), signal.SIGKILL)
+    assert await running.wait_exit() == Exit(None, "SIGKILL")
+    assert await running.liveness() == "leaderGone"
+    assert {member.pid for member in await running.members()} == set(pids)
+
+    # So does a daemon that comes only now.
+    again = await ProcessLauncher(kill_patience_s=SOON_S).attach(running.ref, ground.nonce)
+    ground.started.append(again)
+    assert await again.liveness() == "leaderGone"
+    receipt = await again.stop(PATIENT, 300)
+    assert {member.pid for member in receipt.swept} == set(pids)
+    assert [member.pid for member in receipt.killed] == [pids[2]]
+    assert await again.liveness() == await running.liveness() == "gone"
+
+
+async def test_a_stopped_leader_is_woken_to_obey(ground: Ground) -> None:
+    running = await ground.stub(on_term=5)
+    os.kill(ground.pid(running), signal.SIGSTOP)
+    with anyio.fail_after(SOON_S):
+        assert (await running.stop(PATIENT, 60_000)).exit == Exit(5, None)
+
+
+async def test_a_second_term_for_engines_that_wait_for_clients(ground: Ground) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    from tests.parts.stub import stub_binary
+
+    binary = stub_binary(ground.folder, on_term="drain")
+    running = await ground.start(binary, "--port", str(port))
+    with anyio.fail_after(SOON_S):
+        while "listening" not in ground.log:  # noqa: ASYNC110 - another process writes it
+            await anyio.sleep(0.01)
+    async with await anyio.connect_tcp("127.0.0.1", port) as client:
+        await client.send(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.receive()
+        style = StopStyle(grace_ms=60_000, second_term_after_ms=200)
+        with anyio.fail_after(SOON_S):
+            receipt = await running.stop(style, 60_000)
+    assert receipt.exit == Exit(1, None)
+    assert receipt.killed == ()
+
+
+async def test_without_grace_all_is_killed_at_once(ground: Ground) -> None:
+    running, pids = await family(ground, "session,detached+deaf", on_term="ignore")
+    began = time.monotonic()
+    receipt = await running.stop(AT_ONCE, 0)
+    assert time.monotonic() - began < SOON_S / 2
+    assert len(receipt.killed) == 3
+    assert not any(map(alive, pids))
+
+
+async def test_members_that_are_born_meanwhile_are_killed_too(ground: Ground) -> None:
+    """A leader that answers TERM with new processes, for as long as it lives."""
+    program = "trap 'while :; do sleep 600 & sleep 0.01; done' TERM; echo up; while :; do :; done"
+    running = await ground.start("sh", "-c", program)
+    with anyio.fail_after(SOON_S):
+        while "up" not in ground.log:  # noqa: ASYNC110 - another process writes it
+            await anyio.sleep(0.01)
+    receipt = await running.stop(PATIENT, 300)
+    assert receipt.survivors == ()
+    assert len(receipt.killed) > 5
+    assert await running.liveness() == "gone"
+
+
+async def test_orp_4_others_are_left_alone(ground: Ground) -> None:
+    other = Ground(ground.folder, ground.launcher)
+    helper = await anyio.open_process(["sleep", "600"])
+    theirs, their_children = await family(other, "session,detached")
+    running, _ = await family(ground, "session,detached")
+    await running.stop(PATIENT, 60_000)
+    assert await theirs.liveness() == "alive"
+    assert all(map(alive, their_children))
+    assert helper.returncode is None
+
+    # Even one that descends from ours, as under a daemon that an engine started.
+    nested = dict(ground.env, ENGINE_SUPERVISOR_NONCE="another")
+    line = "; ".join(
+        [
+            f"{key}={value} sleep 600 & echo $! > {ground.folder}/inner"
+            for key, value in nested.items()
+            if key == "ENGINE_SUPERVISOR_NONCE"
+        ]
+    )
+    outer = await ground.start("sh", "-c", line + "\nwait")
+    with anyio.fail_after(SOON_S):
+        while not (text := (await appears(ground.folder / "inner")).strip()):
+            await anyio.sleep(0.01)
+    with anyio.fail_after(SOON_S):
+        while (stat := read_stat(int(text))) and stat.name != "sleep":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    receipt = await outer.stop(PATIENT, 60_000)
+    assert int(text) not in [member.pid for member in receipt.swept]
+    assert alive(int(text))
+    os.kill(int(text), signal.SIGKILL)
+    await gone(int(text))
+
+    await theirs.stop(AT_ONCE, 0)
+    theirs.close()
+    helper.kill()
+    await helper.wait()
+
+
+async def test_what_kill_does_not_end_is_reported(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing here can be unkillable, so the signal is kept from arriving."""
+    running, pids = await family(ground, "deaf")
+    real = signal.pidfd_send_signal
+
+    def weak(pidfd: int, number: int) -> None:
+        if number != signal.SIGKILL:
+            real(pidfd, number)
+
+    impatient = await ProcessLauncher(kill_patience_s=0.3).attach(running.ref, ground.nonce)
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "pidfd_send_signal", weak)
+        receipt = await impatient.stop(PATIENT, 200)
+    impatient.close()
+    assert [member.pid for member in receipt.survivors] == pids
+    assert receipt.swept == ()
+    assert receipt.exit is not None
+    assert alive(pids[0])
+
+
+async def test_a_cancelled_stop_kills_nobody(ground: Ground) -> None:
+    running, pids = await family(ground, "deaf", on_term="ignore")
+    with anyio.move_on_after(0.3) as scope:
+        await running.stop(PATIENT, 60_000)
+    assert scope.cancelled_caught
+    assert await running.liveness() == "alive"
+    assert alive(pids[0])
+
+
+async def test_two_stops_at_once_are_one(ground: Ground) -> None:
+    running = await ground.stub(on_term="drain", term_delay=0.1)
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(running.stop, PATIENT, 60_000)
+    assert await running.wait_exit() == Exit(0, None)
+
+
+async def test_a_session_of_strangers_under_a_recycled_number_is_not_ours(ground: Ground) -> None:
+    """The worst of reuse: an alien session whose number is our dead leader's pid."""
+    import msgspec
+
+    stranger = await ground.start("sh", "-c", "sleep 600 & wait", env={"PATH": "/usr/bin:/bin"})
+    handle = ground.handle(stranger)
+    await anyio.sleep(0.1)
+    assert handle.start_token
+    boot, _, start = handle.start_token.partition(":")
+    record = msgspec.structs.replace(handle, start_token=f"{boot}:{int(start) - 1}")
+    mistaken = await ground.launcher.attach(record, "a-nonce-of-old")
+    assert await mistaken.liveness() == "gone"
+    assert (await mistaken.stop(PATIENT, 0)).killed == ()
+
+    # With the number's bearer dead, nothing tells whose session it was.
+    os.kill(handle.pid, signal.SIGKILL)
+    await stranger.wait_exit()
+    assert await mistaken.liveness() == "unknown"
+    with pytest.raises(CannotTellError):
+        await mistaken.stop(PATIENT, 0)
+    mistaken.close()
+    assert await stranger.liveness() == "leaderGone"
+
+
+async def test_the_owner_of_a_socket(ground: Ground) -> None:
+    import socket
+
+    from tests.parts.stub import stub_binary
+
+    def inodes(pid: int) -> list[int]:
+        places = [
+            os.readlink(f"/proc/{pid}/fd/{descriptor}")
+            for descriptor in os.listdir(f"/proc/{pid}/fd")
+        ]
+        return [int(place[8:-1]) for place in places if place.startswith("socket:[")]
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    running = await ground.start(stub_binary(ground.folder), "--port", str(port))
+    with anyio.fail_after(SOON_S):
+        while "listening" not in ground.log:  # noqa: ASYNC110 - another process writes it
+            await anyio.sleep(0.01)
+    (inode,) = inodes(ground.pid(running))
+    assert await running.owns_socket(inode) == "ours"
+    assert await running.owns_socket(0) == "unknown"
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        assert await running.owns_socket(os.fstat(mine.fileno()).st_ino) == "foreign"
+
+    # Held by a detached member alone.
+    program = "import os,socket,time;s=socket.create_server(('127.0.0.1',0));os.fork() and os._exit(0);os.setsid();time.sleep(600)"
+    from tests.parts.stub import interpreter
+
+    orphaned = await ground.start(interpreter(), "-c", program)
+    await orphaned.wait_exit()
+    (member,) = [m for m in await orphaned.members() if m.pid not in (ground.pid(running),)]
+    (inode,) = inodes(member.pid)
+    assert await orphaned.owns_socket(inode) == "ours"
