@@ -61,6 +61,8 @@ class Recipe(_Table, frozen=True, kw_only=True):
     command: tuple[str, ...] | UnsetType = UNSET
     restart: RestartPolicy | UnsetType = UNSET
     ready_deadline_ms: int | UnsetType = UNSET
+    autostart: bool = False
+    """Launched, under the recipe's own name, whenever the daemon starts and it is not there."""
 
 
 class PortsConfig(_Table, frozen=True, kw_only=True):
@@ -68,6 +70,25 @@ class PortsConfig(_Table, frozen=True, kw_only=True):
 
     first: int = 21_000
     last: int = 21_999
+
+
+class RestartConfig(_Table, frozen=True, kw_only=True):
+    """How instances with a restart policy come back. Times in milliseconds."""
+
+    initial_ms: int = 1_000
+    """The first pause; each next one is twice as long."""
+    max_ms: int = 60_000
+    jitter: float = 0.1
+    """The part of a pause by which chance may stretch it, so that a host's engines spread out."""
+    stable_ms: int = 60_000
+    """Ready for this long, an instance has recovered: the count starts again."""
+    max_attempts: int = 10
+    """Attempts in a row without a stable period, the first one included; then it gives up."""
+    breaker_failures: int = 5
+    """Failures in a row at which the breaker opens, for a pause long enough to look into it."""
+    breaker_ms: int = 300_000
+    unhealthy_ms: int = 0
+    """Unhealthy for this long after ready, an instance is restarted; 0 never does."""
 
 
 class AccessConfig(_Table, frozen=True, kw_only=True):
@@ -112,6 +133,7 @@ class Config(_Table, frozen=True, kw_only=True):
     tombstones: int = 200
     """Ended instances that are remembered."""
     ports: PortsConfig = PortsConfig()
+    restart: RestartConfig = RestartConfig()
     access: AccessConfig = AccessConfig()
     devices: DevicesConfig = DevicesConfig()
     engines: EnginesConfig = EnginesConfig()
@@ -172,6 +194,15 @@ def _check(config: Config) -> None:
     ports = config.ports
     if not 1 <= ports.first <= ports.last <= 65_535:
         raise ConfigError("ports: first and last must be 1 to 65535, first no greater than last")
+    restart = config.restart
+    if restart.initial_ms < 1 or restart.max_ms < restart.initial_ms:
+        raise ConfigError("restart: initial-ms must be at least 1, and max-ms no less than it")
+    if restart.max_attempts < 1 or restart.breaker_failures < 1:
+        raise ConfigError("restart: max-attempts and breaker-failures must be at least 1")
+    if not 0 <= restart.jitter <= 1:
+        raise ConfigError("restart.jitter: must be between 0 and 1")
+    if min(restart.stable_ms, restart.breaker_ms, restart.unhealthy_ms) < 0:
+        raise ConfigError("restart: times cannot be negative")
     seen: set[str] = set()
     for device in config.devices.static:
         if device.id in seen:

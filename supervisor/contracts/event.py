@@ -158,15 +158,27 @@ class Exited(EventBody, frozen=True, kw_only=True, tag="exited"):
     truncated: bool = False
 
 
+RestartReason = Literal["back-off", "breaker", "requested", "unhealthy", "boot"]
+
+
 class Restarting(EventBody, frozen=True, kw_only=True, tag="restarting"):
+    """The instance waits with its name, port and devices, and will try again."""
+
     attempt: int
+    """The next one's number."""
     retry_at: str
+    reason: RestartReason
 
 
 class GaveUp(EventBody, frozen=True, kw_only=True, tag="gave-up"):
+    """No further attempt will be made; the devices are free."""
+
     attempts: int
     failure: LaunchFailure
     first_failure: LaunchFailure
+    reason: str
+    truncated: bool = False
+    """The failures' log tails were cut so that both fit an event line."""
 
 
 class Adopted(EventBody, frozen=True, kw_only=True, tag="adopted"):

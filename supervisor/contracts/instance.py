@@ -127,10 +127,17 @@ class Supervision(Fact, frozen=True, kw_only=True):
     plan: LaunchPlan | None = None
     ready_at: str | None = None
     """A fact, not a state: the moment readiness was first proved."""
+    ready_monotonic_ns: int | None = None
     deadline_monotonic_ns: int | None = None
     """On ``CLOCK_MONOTONIC`` of ``boot_id``; decisions use this, people read the wall times."""
     launched_monotonic_ns: int | None = None
+    restart_after_stop: bool = False
+    """With intent ``stopping``: the stop is the first half of a restart."""
+    retry_at: str | None = None
+    """With intent ``waiting``: when the next attempt begins, for people."""
+    retry_monotonic_ns: int | None = None
     first_failure: LaunchFailure | None = None
+    """Of the attempts since the last stable period."""
     last_failure: LaunchFailure | None = None
 
 
@@ -184,3 +191,5 @@ class InstanceView(Fact, frozen=True, kw_only=True):
     first_failure: LaunchFailure | None
     exit: ExitInfo | None
     log_path: str | None
+    retry_at: str | None = None
+    """With intent ``waiting``: when the next attempt begins, RFC 3339 UTC."""

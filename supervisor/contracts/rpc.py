@@ -126,6 +126,18 @@ class UnsubscribeParams(Wire, frozen=True, kw_only=True):
     subscription: str
 
 
+class DrainParams(Wire, frozen=True, kw_only=True):
+    grace_ms: Milliseconds | UnsetType = UNSET
+
+
+class DrainReply(Fact, frozen=True, kw_only=True):
+    """What a drain ended, and what it could not end."""
+
+    stopped: tuple[str, ...]
+    failed: dict[str, str]
+    """Name to the reason why it is still there."""
+
+
 class SupervisorInfo(Fact, frozen=True, kw_only=True):
     """Who answers."""
 

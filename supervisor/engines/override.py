@@ -6,12 +6,15 @@ word where the engine wants two (llama.cpp b11434 rejects both ``--ctx-size=4096
 word ``--ctx-size 4096``, measured), and the brackets of an IPv6 address to bind to.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.engines.address import unbracketed
 from supervisor.engines.spelling import MANY, Flag, Spelling, find
 from supervisor.engines.words import FlagWord, flag_word
+
+_BLANK = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,10 @@ def variables(spelling: Spelling, env: Mapping[str, str]) -> dict[Flag, str]:
 
 
 def _glued(named: FlagWord) -> bool:
-    """Holds a value. After a single dash, blanks may as well be those of a sentence."""
-    return named.separator == "=" or (named.separator != "" and named.name.startswith("--"))
+    """Holds a value. After a single dash, several blanks are rather those of a sentence."""
+    if named.value is None:
+        return False
+    return named.separator == "=" or named.name.startswith("--") or not _BLANK.search(named.value)
 
 
 def _in_one_word(

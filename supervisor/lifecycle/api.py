@@ -7,7 +7,7 @@ from typing import Literal
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
-from supervisor.contracts.rpc import EngineListing, PlanReply, SupervisorInfo
+from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
 
 
 class Supervisor(ABC):
@@ -59,6 +59,19 @@ class Supervisor(ABC):
     @abstractmethod
     async def cancel(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         """End a launch that is not ready yet; once ready, and of an ended one, a no-op."""
+
+    @abstractmethod
+    async def restart(
+        self, name: str, *, nonce: str | None, grace_ms: int | None
+    ) -> InstanceView:
+        """End the engine and start it again with the same params, name, port and devices.
+
+        Returns at readiness. An ended instance is launched again as it was. Raises as ``launch``.
+        """
+
+    @abstractmethod
+    async def drain(self, *, grace_ms: int | None) -> DrainReply:
+        """Stop every instance, all at once; meanwhile no launch is taken."""
 
     @abstractmethod
     async def wait(

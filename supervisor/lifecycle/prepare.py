@@ -110,7 +110,8 @@ class Preparation:
         check_model(order)
         check_port(order.bind_host, record.port, explicit=order.port is not None)
         stamp = record.started_at.translate(str.maketrans("", "", "-:."))
-        stem = f"{stamp}-{record.nonce[:8]}-{record.port}"
+        attempt = record.supervision.attempt if record.supervision else 1
+        stem = f"{stamp}-{record.nonce[:8]}-{attempt:04}-{record.port}"
         return binary, make_log_path(self.house.paths.log_dir, record.name, stem)
 
     def find_binary(self) -> str:

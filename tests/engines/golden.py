@@ -1,6 +1,6 @@
 """Golden files of plans: each holds what is given and what comes of it, for a person to review.
 
-``given`` is written by hand, as changes to ``requests.BASE`` in the wire's words; everything else is
+``given`` is written by hand, as changes to ``requests.BASE`` in the wire's words; all else is
 rewritten by a run with ``UPDATE_GOLDEN=1``. So a new case is a new file with ``given`` alone.
 """
 

@@ -40,7 +40,7 @@ def test_who_says_it(
         (["--port", "-5"], {}, "'-5'"),
         (["--port", "0"], {}, "1 to 65535"),
         (["--port", "99999"], {}, "1 to 65535"),
-        (["--port", "８０"], {}, "1 to 65535"),
+        (["--port", "\N{FULLWIDTH DIGIT EIGHT}0"], {}, "1 to 65535"),
         ([], {"LLAMA_ARG_PORT": "tcp://10.0.0.1:80"}, "tcp://"),
         (["--host", "127.0.0.1,::1"], {}, "exactly one"),
         (["--host", " , "], {}, "exactly one"),

@@ -1,10 +1,14 @@
 """A place to launch real processes from, which proves at the end that nothing of them is left."""
 
+# Short looks at /proc and at children of the test, which block nothing for long.
+# ruff: noqa: ASYNC110, ASYNC240
+
 import json
 import os
 import signal
+import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +82,7 @@ class Ground:
         """A stub engine that serves nothing, started up to its signal handlers and children."""
         up = self.folder / f"up-{uuid.uuid4().hex}"
         given: dict[str, str | float] = {"health": "never", "up": str(up)}
-        running = await self.start(stub_binary(self.folder, **given | knobs))
+        running = await self.start(stub_binary(self.folder, "llama-server", **given | knobs))
         await appears(up)
         return running
 
@@ -90,9 +94,22 @@ class Ground:
         return self.handle(running).pid
 
 
+async def listens(ground: Ground) -> None:
+    with anyio.fail_after(SOON_S):
+        while "listening" not in ground.log:
+            await anyio.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 async def appears(path: Path) -> str:
     with anyio.fail_after(SOON_S):
-        while not path.exists():  # noqa: ASYNC110 - another process makes it
+        while not path.exists():
             await anyio.sleep(0.005)
     return path.read_text()
 
@@ -105,7 +122,7 @@ async def facts(path: Path) -> dict[str, Any]:
 
 async def gone(pid: int) -> None:
     with anyio.fail_after(SOON_S):
-        while alive(pid):  # noqa: ASYNC110 - it need not be a child of ours
+        while alive(pid):
             await anyio.sleep(0.005)
 
 
@@ -117,11 +134,9 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def bearers(nonce: str) -> Iterator[int]:
+def bearers(nonce: str) -> Iterable[int]:
     """Living processes that carry a nonce."""
-    for stat in processes():
-        if stat.alive and read_nonce(stat.pid) == nonce:
-            yield stat.pid
+    return (stat.pid for stat in processes() if stat.alive and read_nonce(stat.pid) == nonce)
 
 
 @pytest.fixture

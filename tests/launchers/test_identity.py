@@ -1,5 +1,8 @@
 """Whose a process is: the rule by itself, and against a real innocent process."""
 
+# Short looks at /proc and at children of the test, which block nothing for long.
+# ruff: noqa: ASYNC220
+
 import os
 import subprocess
 from collections.abc import Iterator

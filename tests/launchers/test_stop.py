@@ -1,18 +1,33 @@
 """Trees: who is found to be in one, and how all of it ends."""
 
+# Short looks at /proc and at children of the test, which block nothing for long.
+# ruff: noqa: ASYNC110
+
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import CannotTellError, Exit, Running
 from supervisor.launchers.process import ProcessLauncher
 from supervisor.launchers.process.procfs import read_stat
-from tests.launchers.conftest import AT_ONCE, SOON_S, Ground, alive, appears, gone
+from tests.launchers.conftest import (
+    AT_ONCE,
+    SOON_S,
+    Ground,
+    alive,
+    appears,
+    free_port,
+    gone,
+    listens,
+)
+from tests.parts.stub import interpreter, stub_binary
 
 pytestmark = pytest.mark.anyio
 
@@ -58,8 +73,6 @@ async def test_a_member_that_erased_its_traces_is_remembered(ground: Ground) -> 
         "    time.sleep(600)\n"
         f"while not os.path.exists({str(place) + '.seen'!r}): time.sleep(0.01)\n"
     )
-    from tests.parts.stub import interpreter
-
     running = await ground.start(interpreter(), "-c", program)
     worker = int(await appears(place))
     assert worker in [member.pid for member in await running.members()]
@@ -139,18 +152,10 @@ async def test_a_stopped_leader_is_woken_to_obey(ground: Ground) -> None:
 
 
 async def test_a_second_term_for_engines_that_wait_for_clients(ground: Ground) -> None:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    from tests.parts.stub import stub_binary
-
+    port = free_port()
     binary = stub_binary(ground.folder, on_term="drain")
     running = await ground.start(binary, "--port", str(port))
-    with anyio.fail_after(SOON_S):
-        while "listening" not in ground.log:  # noqa: ASYNC110 - another process writes it
-            await anyio.sleep(0.01)
+    await listens(ground)
     async with await anyio.connect_tcp("127.0.0.1", port) as client:
         await client.send(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
         await client.receive()
@@ -175,7 +180,7 @@ async def test_members_that_are_born_meanwhile_are_killed_too(ground: Ground) ->
     program = "trap 'while :; do sleep 600 & sleep 0.01; done' TERM; echo up; while :; do :; done"
     running = await ground.start("sh", "-c", program)
     with anyio.fail_after(SOON_S):
-        while "up" not in ground.log:  # noqa: ASYNC110 - another process writes it
+        while "up" not in ground.log:
             await anyio.sleep(0.01)
     receipt = await running.stop(PATIENT, 300)
     assert receipt.survivors == ()
@@ -194,26 +199,18 @@ async def test_orp_4_others_are_left_alone(ground: Ground) -> None:
     assert helper.returncode is None
 
     # Even one that descends from ours, as under a daemon that an engine started.
-    nested = dict(ground.env, ENGINE_SUPERVISOR_NONCE="another")
-    line = "; ".join(
-        [
-            f"{key}={value} sleep 600 & echo $! > {ground.folder}/inner"
-            for key, value in nested.items()
-            if key == "ENGINE_SUPERVISOR_NONCE"
-        ]
-    )
-    outer = await ground.start("sh", "-c", line + "\nwait")
+    inner = ground.folder / "inner"
+    program = f"ENGINE_SUPERVISOR_NONCE=another sleep 600 & echo $! > {inner}.part; "
+    outer = await ground.start("sh", "-c", program + f"mv {inner}.part {inner}; wait")
+    pid = int(await appears(inner))
     with anyio.fail_after(SOON_S):
-        while not (text := (await appears(ground.folder / "inner")).strip()):
-            await anyio.sleep(0.01)
-    with anyio.fail_after(SOON_S):
-        while (stat := read_stat(int(text))) and stat.name != "sleep":  # noqa: ASYNC110
+        while (stat := read_stat(pid)) and stat.name != "sleep":
             await anyio.sleep(0.01)
     receipt = await outer.stop(PATIENT, 60_000)
-    assert int(text) not in [member.pid for member in receipt.swept]
-    assert alive(int(text))
-    os.kill(int(text), signal.SIGKILL)
-    await gone(int(text))
+    assert pid not in [member.pid for member in receipt.swept]
+    assert alive(pid)
+    os.kill(pid, signal.SIGKILL)
+    await gone(pid)
 
     await theirs.stop(AT_ONCE, 0)
     theirs.close()
@@ -262,8 +259,6 @@ async def test_two_stops_at_once_are_one(ground: Ground) -> None:
 
 async def test_a_session_of_strangers_under_a_recycled_number_is_not_ours(ground: Ground) -> None:
     """The worst of reuse: an alien session whose number is our dead leader's pid."""
-    import msgspec
-
     stranger = await ground.start("sh", "-c", "sleep 600 & wait", env={"PATH": "/usr/bin:/bin"})
     handle = ground.handle(stranger)
     await anyio.sleep(0.1)
@@ -284,25 +279,17 @@ async def test_a_session_of_strangers_under_a_recycled_number_is_not_ours(ground
     assert await stranger.liveness() == "leaderGone"
 
 
+def inodes(pid: int) -> list[int]:
+    """Of the sockets that a process holds."""
+    folder = f"/proc/{pid}/fd"
+    places = [os.readlink(f"{folder}/{descriptor}") for descriptor in os.listdir(folder)]
+    return [int(place[8:-1]) for place in places if place.startswith("socket:[")]
+
+
 async def test_the_owner_of_a_socket(ground: Ground) -> None:
-    import socket
-
-    from tests.parts.stub import stub_binary
-
-    def inodes(pid: int) -> list[int]:
-        places = [
-            os.readlink(f"/proc/{pid}/fd/{descriptor}")
-            for descriptor in os.listdir(f"/proc/{pid}/fd")
-        ]
-        return [int(place[8:-1]) for place in places if place.startswith("socket:[")]
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     running = await ground.start(stub_binary(ground.folder), "--port", str(port))
-    with anyio.fail_after(SOON_S):
-        while "listening" not in ground.log:  # noqa: ASYNC110 - another process writes it
-            await anyio.sleep(0.01)
+    await listens(ground)
     (inode,) = inodes(ground.pid(running))
     assert await running.owns_socket(inode) == "ours"
     assert await running.owns_socket(0) == "unknown"
@@ -310,11 +297,16 @@ async def test_the_owner_of_a_socket(ground: Ground) -> None:
         assert await running.owns_socket(os.fstat(mine.fileno()).st_ino) == "foreign"
 
     # Held by a detached member alone.
-    program = "import os,socket,time;s=socket.create_server(('127.0.0.1',0));os.fork() and os._exit(0);os.setsid();time.sleep(600)"
-    from tests.parts.stub import interpreter
-
+    program = (
+        "import os, socket, time\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "if os.fork():\n"
+        "    os._exit(0)\n"
+        "os.setsid()\n"
+        "time.sleep(600)\n"
+    )
     orphaned = await ground.start(interpreter(), "-c", program)
     await orphaned.wait_exit()
-    (member,) = [m for m in await orphaned.members() if m.pid not in (ground.pid(running),)]
+    (member,) = [member for member in await orphaned.members() if member.pid != ground.pid(running)]
     (inode,) = inodes(member.pid)
     assert await orphaned.owns_socket(inode) == "ours"

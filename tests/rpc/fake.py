@@ -288,12 +288,12 @@ def serving(directory: Path, access: AccessConfig | None = None, **server: int) 
     started = threading.Event()
     served: list[Served] = []
     leave = asyncio.Event()
+    path = str(directory / "engined.sock")
+    listener = listen(path)
 
     async def main() -> None:
         bus = Bus(epoch="e", last_seq=0, now=lambda: AT)
         fake = FakeSupervisor(bus, directory)
-        path = str(directory / "engined.sock")
-        listener = listen(path)
         async with RpcServer(fake, bus, listener, access or AccessConfig(), **server) as running:
             served.append(Served(path, fake, bus, running, asyncio.get_running_loop()))
             started.set()

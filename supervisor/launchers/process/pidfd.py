@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import struct
+import time
 
 import anyio
 
@@ -22,6 +23,8 @@ CODE_RETRY_S = 0.001
 
 _NO_SUCH_PROCESS = frozenset({errno.ESRCH, errno.EINVAL, errno.ENOENT})
 """The latter two for a number that names a mere thread, on older and on newer kernels."""
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 _INFO = struct.Struct("=QQ11Ii")  # struct pidfd_info of Linux 6.13: mask, cgroup id, ids, exit code
 _INFO_EXIT = 1 << 3
@@ -98,6 +101,19 @@ def _ask_kernel(pidfd: int) -> Exit | None:
     return _exit_of(status) if mask & _INFO_EXIT else None
 
 
+def is_unreaped_child(pidfd: int) -> bool:
+    try:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PIDFD, pidfd, flags) is not None
+    except ChildProcessError:
+        return False
+
+
+def ticks() -> int:
+    """Now, as the kernel counts the starts of processes."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS_PER_S // 1_000_000_000
+
+
 class ExitWatch:
     """Waits for the end of one process, child or not, and owns its pidfd."""
 
@@ -107,6 +123,9 @@ class ExitWatch:
         self._settled = anyio.Event()
         self._exit: Exit | None = None
         self._closed = False
+        self.seen_at = 0
+        """The latest tick, as of ``Stat.start``, at which nobody else can have had its pid."""
+        self.alive()
         self._loop.add_reader(pidfd, self._ended)
 
     @property
@@ -116,7 +135,11 @@ class ExitWatch:
 
     def alive(self) -> bool:
         """Asked of the kernel, for the loop may not have come round to the news yet."""
-        return self._exit is None and not self._closed and not has_ended(self._pidfd)
+        now = ticks()
+        if self._exit or self._closed or has_ended(self._pidfd):
+            return False
+        self.seen_at = now
+        return True
 
     async def wait(self) -> Exit:
         await self._settled.wait()
@@ -140,6 +163,9 @@ class ExitWatch:
 
     def _ended(self) -> None:
         self._loop.remove_reader(self._pidfd)
+        now = ticks()
+        if is_unreaped_child(self._pidfd):
+            self.seen_at = now
         self._settle(self._loop.time() + CODE_PATIENCE_S)
 
     def _settle(self, deadline: float) -> None:

@@ -49,8 +49,7 @@ class ProcessRunning(Running):
         self._patience_s = patience_s
         self._verdict = verdict
         self._watch = watch
-        self._tree = plant(ref, nonce, boot_id, census)
-        self._mourn()
+        self._tree = plant(ref, nonce, boot_id, census, watch)
         self._stopping = anyio.Lock()
         self._closed = False
 
@@ -104,8 +103,7 @@ class ProcessRunning(Running):
         # A second caller finds the work done; two TERMs at once mean something else to engines.
         async with self._stopping:
             try:
-                stop = Stop(self._tree, self._watch)
-                return await stop.run(style, grace_ms / 1000, self._patience_s)
+                return await Stop(self._tree).run(style, grace_ms / 1000, self._patience_s)
             except ScanFailedError:
                 raise CannotTellError("the processes of this host cannot be read") from None
 
@@ -126,14 +124,11 @@ class ProcessRunning(Running):
         if not self._closed and self._verdict in _OPEN:
             self._verdict = verdict
             self._watch = watch_if_ours(verdict, pidfd)
-            self._mourn()
+            if self._tree:
+                self._tree.watch = self._watch
         elif pidfd is not None:
             # Another task was faster.
             os.close(pidfd)
-
-    def _mourn(self) -> None:
-        if self._tree and self._verdict is Verdict.GONE:
-            self._tree.lost = True
 
 
 def watch_if_ours(verdict: Verdict, pidfd: int | None) -> ExitWatch | None:
@@ -146,7 +141,9 @@ def watch_if_ours(verdict: Verdict, pidfd: int | None) -> ExitWatch | None:
     return None
 
 
-def plant(ref: ProcessHandle, nonce: str, boot_id: str, census: CensusTaker) -> Tree | None:
+def plant(
+    ref: ProcessHandle, nonce: str, boot_id: str, census: CensusTaker, watch: ExitWatch | None
+) -> Tree | None:
     """The tree that a handle can have on this boot, if any.
 
     Without a token it is the tree of a main process that can never be found, known by nonce alone.
@@ -154,4 +151,4 @@ def plant(ref: ProcessHandle, nonce: str, boot_id: str, census: CensusTaker) -> 
     boot, start = start_of(ref) or (boot_id, 0)
     if ref.pid <= 1 or ref.pid == os.getpid() or boot != boot_id:
         return None
-    return Tree(census, ref.pid, start, nonce)
+    return Tree(census, ref.pid, start, nonce, watch)

@@ -33,11 +33,14 @@ class Stop:
     """One stop of one tree, and what it did so far."""
 
     tree: Tree
-    leader: ExitWatch | None
-    """None where the main process had been dead before anybody watched it."""
     killed: dict[tuple[int, int], Stat] = field(default_factory=dict)
     swept: dict[tuple[int, int], Stat] = field(default_factory=dict)
     asked: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def leader(self) -> ExitWatch | None:
+        """None where the main process had ended before anybody watched it."""
+        return self.tree.watch
 
     async def run(self, style: StopStyle, grace_s: float, patience_s: float) -> StopReceipt:
         """``patience_s`` is how long KILL may take: the kernel frees a large memory slowly."""

@@ -13,6 +13,7 @@ from anyio import to_thread
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
 from supervisor.launchers.process.census import Census, CensusTaker
+from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
 
 
@@ -26,6 +27,19 @@ class Sighting:
     """There are processes in what may have been our session, and nothing proves them ours."""
 
 
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What the members of a launch are known by."""
+
+    leader: int
+    start: int
+    """Field 22 of the main process; with its pid, that one process."""
+    nonce: str
+    seen_at: int | None
+    """A tick at which the main process had this pid. None: it ended before anybody watched it,
+    and whoever has the pid now is a stranger."""
+
+
 @dataclass(slots=True)
 class Tree:
     """The members of one launch. What it holds are facts seen, never a state."""
@@ -33,10 +47,9 @@ class Tree:
     census: CensusTaker
     leader: int
     start: int
-    """Field 22 of the main process; with its pid, that one process."""
     nonce: str
-    lost: bool = False
-    """The main process had ended before it was watched: whoever bears its pid is a stranger."""
+    watch: ExitWatch | None = None
+    """Of the main process; None if it had ended before."""
     _known: dict[int, int] = field(default_factory=dict)
     """Pid to start of everybody who was ever seen to be a member and may still be there."""
 
@@ -58,7 +71,7 @@ class Tree:
         """Asks the main process first, then whoever is known, and only then looks for others."""
         if inode <= 0:
             return "unknown"
-        asked = self._known if self.lost else {self.leader: self.start} | self._known
+        asked = ({self.leader: self.start} if self.watch else {}) | self._known
         if await self._holds(list(asked.items()), inode) == "ours":
             return "ours"
         seen = await self.look()
@@ -71,9 +84,9 @@ class Tree:
         )
 
     def _sort(self, census: Census) -> Sighting:
-        found, doubtful = find_members(
-            census, self.leader, self.start, self.nonce, self._known, lost=self.lost
-        )
+        seen_at = self.watch.seen_at if self.watch else None
+        signs = Signs(self.leader, self.start, self.nonce, seen_at)
+        found, doubtful = find_members(census, signs, self._known)
         self._known = {stat.pid: stat.start for stat in found}
         living = [stat for stat in found if stat.alive]
         living.sort(key=lambda stat: (stat.pid != self.leader, stat.start, stat.pid))
@@ -84,40 +97,37 @@ def describe(stats: Iterable[Stat]) -> tuple[MemberProcess, ...]:
     return tuple(MemberProcess(pid=stat.pid, name=stat.name) for stat in stats)
 
 
-def find_members(
-    census: Census,
-    leader: int,
-    start: int,
-    nonce: str,
-    known: dict[int, int],
-    *,
-    lost: bool = False,
-) -> tuple[list[Stat], bool]:
+def find_members(census: Census, signs: Signs, known: dict[int, int]) -> tuple[list[Stat], bool]:
     """The members in a census, zombies too, and whether doubtful ones are left.
 
     Left out by construction: this process and all above it, whoever is older than the main
     process, and whoever carries another launch's nonce, with all that descends from it.
     """
+    leader, nonce = signs.leader, signs.nonce
+    lost = signs.seen_at is None
 
     def eligible(stat: Stat) -> bool:
         return (
-            stat.start >= start
+            stat.start >= signs.start
             and not (lost and stat.pid == leader)
             and stat.pid not in census.above
             and census.nonces.get(stat.pid, nonce) == nonce
         )
 
     found = {stat.pid: stat for stat in filter(eligible, census.bearers.get(nonce, ()))}
-    for pid, age in {**known, leader: start}.items():
+    for pid, start in {**known, leader: signs.start}.items():
         stat = census.stats.get(pid)
-        if stat and stat.start == age and eligible(stat):
+        if stat and stat.start == start and eligible(stat):
             found[pid] = stat
 
-    # A session's number is not given out again while anyone is in it. So one proved member in it
-    # proves them all; with none, the number may have come round to strangers.
+    # A session's number is not given out again while anyone is in it. So one proved member proves
+    # them all: one found already, or one who is older than our last sight of the main process, as
+    # strangers under the same number are not. With none, the number may have come round.
     session = {stat.pid: stat for stat in filter(eligible, census.sessions.get(leader, ()))}
-    proved = any(stat.session == leader for stat in found.values())
-    if proved:
+    horizon = signs.seen_at or 0
+    if any(stat.session == leader for stat in found.values()) or any(
+        stat.start < horizon for stat in session.values()
+    ):
         found |= session
 
     line = list(found)

@@ -1,0 +1,113 @@
+"""The supervisor on the bench's own event loop, for what shows only from inside the process."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from bench.parts.daemon import port_pool
+from supervisor.bus import Bus, Published
+from supervisor.clock import SystemClock, rfc3339
+from supervisor.contracts.config import Config, PortsConfig
+from supervisor.contracts.host import SELF
+from supervisor.contracts.paths import Paths
+from supervisor.contracts.rpc import SupervisorInfo
+from supervisor.devices.cpu import CpuProbe
+from supervisor.devices.host import cpu_model
+from supervisor.devices.inventory import Inventory
+from supervisor.instances.state_dir import lock_state_dir, supervisor_id
+from supervisor.instances.store import RecordStore
+from supervisor.journal import Journal, prepare
+from supervisor.launchers.process import ProcessLauncher
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.manager import LocalSupervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    supervisor: LocalSupervisor
+    house: House
+
+    @property
+    def bus(self) -> Bus:
+        return self.house.bus
+
+
+@asynccontextmanager
+async def inside(folder: Path) -> AsyncIterator[Inside]:
+    """Wired as the daemon is, with a journal, on the records that ``folder`` may hold already.
+
+    At the end it lets go of the engines, as a daemon does; the stage's sweep ends them.
+    """
+    paths = Paths(
+        socket=str(folder / "s"), state_dir=str(folder / "state"), log_dir=str(folder / "log")
+    )
+    for place in (paths.state_dir, paths.log_dir):
+        os.makedirs(place, mode=0o700, exist_ok=True)
+    with lock_state_dir(paths.state_dir):
+        house, journal = furnish(paths)
+        supervisor = LocalSupervisor(house, lambda counts: _about(house, counts))
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(supervisor.serve)
+                yield Inside(supervisor=supervisor, house=house)
+                supervisor.leave()
+                tasks.cancel_scope.cancel()
+        finally:
+            journal.close()
+
+
+def furnish(paths: Paths) -> tuple[House, Journal]:
+    clock = SystemClock()
+    tail = prepare(Path(paths.events), Path(paths.state_dir) / "journal.json", clock.boot_id)
+    bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
+    bus.restore(tail.events)
+    journal = journal_of(bus, Path(paths.events))
+    first, last = port_pool()
+    house = House(
+        clock=clock,
+        bus=bus,
+        store=RecordStore(paths.state_dir),
+        launchers={"process": ProcessLauncher(boot_id=clock.boot_id)},
+        inventory=Inventory(
+            (CpuProbe(cpu_model()),),
+            (paths.state_dir,),
+            monotonic_ns=clock.monotonic_ns,
+            wall=clock.wall,
+            stamp=rfc3339,
+        ),
+        config=Config(ports=PortsConfig(first=first, last=last)),
+        paths=paths,
+        supervisor_id=supervisor_id(paths.state_dir),
+        inherited_env=dict(os.environ),
+    )
+    return house, journal
+
+
+def journal_of(bus: Bus, path: Path) -> Journal:
+    """A journal at ``path`` that delivers to ``bus`` on the running loop, as the daemon's does."""
+    loop = asyncio.get_running_loop()
+
+    def deliver(events: tuple[Published, ...]) -> None:
+        loop.call_soon_threadsafe(bus.deliver, events)
+
+    journal = Journal(path, deliver)
+    bus.attach(journal.record)
+    return journal
+
+
+def _about(house: House, counts: dict[str, int]) -> SupervisorInfo:
+    return SupervisorInfo(
+        version="bench",
+        node=SELF,
+        boot_id=house.clock.boot_id,
+        supervisor_id=house.supervisor_id,
+        pid=os.getpid(),
+        started_at=rfc3339(house.clock.wall()),
+        counts=counts,
+        paths={},
+    )

@@ -1,0 +1,56 @@
+"""The peers' own environment: supervisord and circus, pinned, apart from ours.
+
+Apart because the Supervisor project owns the import name that we use too. It lies in the user's
+cache, is made at the first run that wants a peer, and is kept. Where it cannot be made (no
+network), figures go without their peers and the report says why.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PINS = ("supervisor==4.3.0", "circus==0.19.0")
+INSTALL_S = 180
+
+
+class Peers:
+    """Installed when first asked for; asked once."""
+
+    def __init__(self, *, wanted: bool = True) -> None:
+        self.missing: str | None = None if wanted else "not asked for"
+        self._folder: Path | None = None
+
+    def bin(self, program: str) -> str | None:
+        """The path of a peer's program, or ``None``; then ``missing`` says why."""
+        if self._folder is None and self.missing is None:
+            self._folder = self._install()
+        return None if self._folder is None else str(self._folder / "bin" / program)
+
+    def _install(self) -> Path | None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = cache / "engine-supervisor" / f"bench-peers-{'-'.join(PINS)}"
+        done = folder / "installed"
+        if done.exists():
+            return folder
+        commands = (
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(folder / "bin" / "pip"), "install", "--quiet", *PINS],
+        )
+        for command in commands:
+            try:
+                subprocess.run(
+                    command, capture_output=True, check=True, text=True, timeout=INSTALL_S
+                )
+            except subprocess.CalledProcessError as error:
+                self.missing = f"{' '.join(command[-3:])}: {_last_line(error.stderr)}"
+                return None
+            except (OSError, subprocess.TimeoutExpired) as error:
+                self.missing = f"the peers' environment could not be made: {error}"
+                return None
+        done.touch()
+        return folder
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it failed without a word"])[-1][:200]

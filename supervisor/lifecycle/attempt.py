@@ -1,0 +1,298 @@
+"""One run of an engine: brought up or found, watched, and taken down with its whole tree."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import anyio
+
+from supervisor.clock import rfc3339
+from supervisor.contracts.engine import LaunchPlan, StopStyle
+from supervisor.contracts.event import (
+    Launching,
+    MemberProcess,
+    Ready,
+    Recovered,
+    Spawned,
+    StopIncomplete as StopIncompleteEvent,
+    Swept,
+    Unhealthy,
+)
+from supervisor.contracts.failure import ExitedEarly, SpawnFailed, UnhealthyTimeout
+from supervisor.contracts.instance import HandleReference, HealthView, Liveness
+from supervisor.engines.api_key import api_key
+from supervisor.health.address import AddressError, probe_addresses
+from supervisor.health.outcome import NotReady
+from supervisor.health.pacing import RELAXED_S
+from supervisor.health.probe import Probe
+from supervisor.health.readiness import Expired, wait_ready
+from supervisor.instances.state import unhealthy_after
+from supervisor.launchers.base import Exit, Gated, Launcher, Running, SpawnError, StopReceipt
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.ledger import Ledger
+from supervisor.lifecycle.logtail import read_tail
+from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.prepare import Prepared
+
+STUCK_RECHECK_S = 5.0
+LOG_TAIL_BYTES = 8 << 10
+
+
+class Attempt:
+    """Used by one task. What it knows of the engine are observations; none of them is stored."""
+
+    def __init__(self, house: House, ledger: Ledger, stop_style: StopStyle) -> None:
+        self._house = house
+        self._ledger = ledger
+        self._style = stop_style
+        self._gated: Gated | None = None
+        self._probe: Probe | None = None
+        self.running: Running | None = None
+        self.exit: Exit | None = None
+        self.liveness: Liveness = "alive"
+        self.misses = 0
+        self.stuck: tuple[MemberProcess, ...] = ()
+
+    @property
+    def health(self) -> HealthView:
+        last = self._probe.last if self._probe else None
+        return HealthView(misses=self.misses, last=last.text if last else None)
+
+    @property
+    def opening(self) -> bool:
+        """There is a stub behind a gate, or there was one when something went wrong."""
+        return self._gated is not None
+
+    # ── up ───────────────────────────────────────────────────────────────────
+
+    async def spawn(self, prepared: Prepared, budget_ms: int) -> None:
+        """Start the engine behind its gate: handle, record, and only then the engine itself."""
+        plan, ticket, ledger = prepared.plan, prepared.ticket, self._ledger
+        clock = self._house.clock
+        ledger.publish(
+            Launching(
+                plan=ledger.redactor.plan(plan),
+                attempt=ledger.supervision.attempt,
+                deadline_ms=budget_ms,
+            )
+        )
+        try:
+            self._gated = await self._house.launchers[plan.kind].prepare(plan, ticket)
+            self._house.at("gated")
+            now = clock.monotonic_ns()
+            await ledger.write_or_fail(
+                ledger.draft(
+                    record={
+                        "ref": self._gated.ref,
+                        "ready_deadline_at": rfc3339(
+                            clock.wall() + timedelta(milliseconds=budget_ms)
+                        ),
+                    },
+                    intent="running",
+                    boot_id=clock.boot_id,
+                    plan=plan,
+                    log_path=ticket.log_path,
+                    launched_monotonic_ns=now,
+                    deadline_monotonic_ns=now + budget_ms * 1_000_000,
+                )
+            )
+            self._house.at("recorded")
+            self.running = await self._gated.open()
+        except SpawnError as error:
+            self._gated = None
+            raise Problem(_spawn_failed(error)) from error
+        self._gated = None
+        ledger.publish(Spawned(ref=self.running.ref, log_path=ticket.log_path))
+        self._house.at("spawned")
+
+    async def attach(self, launcher: Launcher, ref: HandleReference) -> Liveness:
+        """Answer for an engine that a record names."""
+        if self.running is None:
+            self.running = await launcher.attach(ref, self._ledger.record.nonce)
+        self.liveness = await self.running.liveness()
+        return self.liveness
+
+    async def until_ready(self) -> None:
+        """Race the proof of readiness against the exit and the deadline.
+
+        Returns with ``readyAt`` written and ``ready`` published; raises ``Problem`` otherwise.
+        """
+        running, supervision = self._need_running(), self._ledger.supervision
+        plan, deadline = supervision.plan, supervision.deadline_monotonic_ns
+        if plan is None or deadline is None:
+            raise Problem(SpawnFailed(detail="the record names a handle but no plan"))
+        monotonic_ns = self._house.clock.monotonic_ns
+        outcome: object = None
+        async with await self._probing(plan) as probe, anyio.create_task_group() as race:
+
+            async def see_exit() -> None:
+                self.exit = await running.wait_exit()
+                race.cancel_scope.cancel()
+
+            race.start_soon(see_exit)
+            outcome = await wait_ready(
+                probe,
+                interval_ms=plan.health.interval_ms,
+                since_ns=supervision.launched_monotonic_ns or monotonic_ns(),
+                deadline_ns=lambda: deadline,
+                monotonic_ns=monotonic_ns,
+                on_first=self._warn_of,
+            )
+            race.cancel_scope.cancel()
+        if self.exit is not None:
+            raise Problem(await self.exited_early(self.exit))
+        if isinstance(outcome, Expired):
+            raise Problem(await self._timed_out(outcome))
+        await self._become_ready()
+
+    async def _probing(self, plan: LaunchPlan) -> Probe:
+        supervision = self._ledger.supervision
+        try:
+            addresses = await probe_addresses(supervision.bind_host)
+        except AddressError as error:
+            raise Problem(SpawnFailed(detail=str(error))) from error
+        self._probe = Probe(
+            addresses,
+            self._ledger.record.port,
+            plan.health,
+            self._need_running(),
+            api_key=api_key(plan.argv, plan.env),
+        )
+        return self._probe
+
+    def _warn_of(self, seen: NotReady) -> None:
+        """Some answers will not change by waiting, so they are news at their first occurrence."""
+        if seen.kind == "foreign":
+            self._ledger.warn("port-foreign", seen.text)
+        elif seen.kind == "denied":
+            self._ledger.warn("proof-denied", seen.text)
+
+    async def _become_ready(self) -> None:
+        clock, ledger = self._house.clock, self._ledger
+        now = clock.monotonic_ns()
+        waited = now - (ledger.supervision.launched_monotonic_ns or now)
+        await ledger.write_or_warn(
+            ledger.draft(ready_at=rfc3339(clock.wall()), ready_monotonic_ns=now)
+        )
+        ledger.publish(Ready(port=ledger.record.port, waited_ms=waited // 1_000_000))
+        self._house.at("ready")
+
+    # ── ready ────────────────────────────────────────────────────────────────
+
+    async def watch(self, give_up_ms: int | None) -> UnhealthyTimeout | None:
+        """Until the main process is dead (``exit`` says how), or it was unhealthy for too long."""
+        running = self._need_running()
+        failure: UnhealthyTimeout | None = None
+        async with anyio.create_task_group() as group:
+
+            async def see_exit() -> None:
+                self.exit = await running.wait_exit()
+                self.liveness = "leaderGone"
+                group.cancel_scope.cancel()
+
+            group.start_soon(see_exit)
+            failure = await self._keep_health(give_up_ms)
+            group.cancel_scope.cancel()
+        return failure
+
+    async def _keep_health(self, give_up_ms: int | None) -> UnhealthyTimeout:
+        """Probe slowly, count consecutive misses, and say so when they cross the line."""
+        plan = self._ledger.supervision.plan
+        if plan is None:
+            await anyio.sleep_forever()
+            raise AssertionError
+        limit, monotonic_ns = unhealthy_after(self._ledger.record), self._house.clock.monotonic_ns
+        since: int | None = None
+        async with await self._probing(plan) as probe:
+            while True:
+                await anyio.sleep(RELAXED_S)
+                seen = await probe.health()
+                self.misses = self.misses + 1 if isinstance(seen, NotReady) else 0
+                if isinstance(seen, NotReady):
+                    if self.misses == limit:
+                        since = monotonic_ns()
+                        self._ledger.publish(Unhealthy(reason=seen.text, misses=self.misses))
+                    lasted_ms = 0 if since is None else (monotonic_ns() - since) // 1_000_000
+                    if give_up_ms and since is not None and lasted_ms >= give_up_ms:
+                        return await self._unwell(lasted_ms, seen)
+                elif since is not None:
+                    lasted_ms = (monotonic_ns() - since) // 1_000_000
+                    self._ledger.publish(Recovered(unhealthy_ms=lasted_ms))
+                    since = None
+
+    # ── down ─────────────────────────────────────────────────────────────────
+
+    async def undo_opening(self) -> None:
+        """After an interrupted or failed start: the stub is ended, or the engine it became found."""
+        if self._gated is None:
+            return
+        await self._gated.abandon()
+        launcher = self._house.launcher_of(self._gated.ref)
+        if launcher is not None:
+            self.running = await launcher.attach(self._gated.ref, self._ledger.record.nonce)
+        self._gated = None
+
+    async def clear_tree(self, grace_ms: int, on_stuck: Callable[[], None]) -> StopReceipt:
+        """End every process of the tree, and return when none is left, however long it takes.
+
+        Raises ``NotOursError`` or ``CannotTellError`` where nothing may be touched. What survives
+        even KILL keeps its devices: ``on_stuck`` is called once, and the wait goes on.
+        """
+        running = self._need_running()
+        receipt = await running.stop(self._style, grace_ms)
+        self.exit = self.exit or receipt.exit
+        if receipt.swept:
+            devices = self._ledger.record.devices
+            self._ledger.publish(Swept(members=receipt.swept, devices=devices))
+        if receipt.survivors:
+            self.stuck = receipt.survivors
+            devices = self._ledger.record.devices
+            self._ledger.publish(StopIncompleteEvent(survivors=receipt.survivors, devices=devices))
+            on_stuck()
+            # Nothing tells when a process leaves the kernel that KILL could not end.
+            while await running.liveness() != "gone":  # noqa: ASYNC110
+                await anyio.sleep(STUCK_RECHECK_S)
+            self.stuck = ()
+        self.liveness = "gone"
+        return receipt
+
+    def close(self) -> None:
+        """Let go of what the daemon holds for it; the engine is not touched."""
+        if self.running is not None:
+            self.running.close()
+
+    # ── words ────────────────────────────────────────────────────────────────
+
+    async def exited_early(self, exit_: Exit) -> ExitedEarly:
+        """Also how an exit after readiness is told where a failure is wanted: there is one shape."""
+        return ExitedEarly(
+            exit_code=exit_.exit_code, signal=exit_.signal, log_tail=await self.tail()
+        )
+
+    async def tail(self) -> str:
+        """The end of the engine's log, fit for an event."""
+        raw = await read_tail(self._ledger.supervision.log_path, LOG_TAIL_BYTES)
+        return self._ledger.redactor.tail(raw)
+
+    async def _timed_out(self, expired: Expired) -> UnhealthyTimeout:
+        return UnhealthyTimeout(
+            waited_ms=expired.waited_ms,
+            log_tail=await self.tail(),
+            last_probe=self._ledger.redactor.text(expired.last.text),
+        )
+
+    async def _unwell(self, lasted_ms: int, seen: NotReady) -> UnhealthyTimeout:
+        return UnhealthyTimeout(
+            waited_ms=lasted_ms,
+            log_tail=await self.tail(),
+            last_probe=self._ledger.redactor.text(seen.text),
+        )
+
+    def _need_running(self) -> Running:
+        assert self.running is not None, "only called once there is a handle"
+        return self.running
+
+
+def _spawn_failed(error: SpawnError) -> SpawnFailed:
+    if error.reason is None:
+        return SpawnFailed(detail=error.detail)
+    return SpawnFailed(detail=error.detail, reason=error.reason)

@@ -1,0 +1,66 @@
+"""An instance's record and its voice: what is written down about it, and what is said of it.
+
+Everything that changes a record goes through here, and one task at a time uses it; so writes of one
+record are in order, and what is in memory was on disk before (or a warning said that it was not).
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from supervisor.contracts.event import Event, Warning_, WarningCode
+from supervisor.contracts.failure import SpawnFailed
+from supervisor.contracts.instance import InstanceRecord, Supervision
+from supervisor.instances.durable import StoreError
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.redaction import Redactor
+
+
+class Ledger:
+    """Holds the newest record. A reader sees it change only at the moments named here."""
+
+    def __init__(self, house: House, record: InstanceRecord) -> None:
+        self._house = house
+        self.record = record
+        self.redactor = Redactor.of_record(record)
+
+    @property
+    def supervision(self) -> Supervision:
+        supervision = self.record.supervision
+        assert supervision, "lifecycle runs only records that have one"
+        return supervision
+
+    def draft(self, *, record: dict[str, Any] | None = None, **supervision: Any) -> InstanceRecord:
+        """The record with these members changed; nothing is kept or written yet."""
+        changed = replace(self.supervision, **supervision)
+        return replace(self.record, supervision=changed, **(record or {}))
+
+    async def write_or_fail(self, record: InstanceRecord) -> None:
+        """Before anything depends on it: a launch whose record cannot be written ends here."""
+        try:
+            await self._house.store.write(record)
+        except StoreError as error:
+            failure = SpawnFailed(detail=f"the instance's record cannot be written: {error}")
+            if error.reason in ("disk-full", "denied"):
+                failure = replace(failure, reason=error.reason)
+            raise Problem(failure) from error
+        self._keep(record)
+
+    async def write_or_warn(self, record: InstanceRecord) -> None:
+        """After the fact: a disk that is full must not end an engine, nor stop a stop."""
+        try:
+            await self._house.store.write(record)
+        except StoreError as error:
+            self.warn("record-write-failed", str(error))
+        self._keep(record)
+
+    def _keep(self, record: InstanceRecord) -> None:
+        self.record = record
+        self.redactor = Redactor.of_record(record)
+
+    def publish(self, event: Event) -> None:
+        self._house.publish(replace(event, instance=self.record.name, nonce=self.record.nonce))
+
+    def warn(self, code: WarningCode, detail: str) -> None:
+        self.publish(Warning_(code=code, detail=self.redactor.text(detail)))
