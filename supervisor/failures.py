@@ -8,6 +8,7 @@ from typing import assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from supervisor.contracts.event import LaunchFailed
 from supervisor.contracts.failure import (
@@ -97,23 +98,37 @@ def sentence(failure: LaunchFailure) -> str:
             assert_never(failure)
 
 
-def bounded_tail(text: str) -> str:
-    """The end of a log that fits ``TAIL_BYTES`` once encoded, from a line's start where it can.
+def bounded_tail(text: str, limit: int = TAIL_BYTES) -> str:
+    """The end of a log that fits ``limit`` bytes once encoded, from a line's start where it can.
 
     To be applied where a failure is made: event and reply then carry the same one.
     """
-    recent = text[-TAIL_BYTES:].encode("utf-8", "replace").decode()
-    room = TAIL_BYTES - 2
+    recent = text[-limit:].encode("utf-8", "replace").decode()
+    room = limit - 2
     start = len(recent)
     while start and (room := room - _encoded_size(recent[start - 1])) >= 0:
         start -= 1
-    if start == 0 and len(text) <= TAIL_BYTES:
+    if start == 0 and len(text) <= limit:
         return recent
     tail = recent[start:]
     if start and recent[start - 1] == "\n":
         return tail
     _, newline, whole_lines = tail.partition("\n")
     return whole_lines if newline and whole_lines else tail
+
+
+def bounded_pair(
+    newest: LaunchFailure, first: LaunchFailure
+) -> tuple[LaunchFailure, LaunchFailure, bool]:
+    """Two failures that share one event line, and whether their log tails had to be cut for it."""
+    short, short_first = (_with_tail(failure, TAIL_BYTES // 2) for failure in (newest, first))
+    return short, short_first, (short, short_first) != (newest, first)
+
+
+def _with_tail(failure: LaunchFailure, limit: int) -> LaunchFailure:
+    if isinstance(failure, ExitedEarly | UnhealthyTimeout):
+        return replace(failure, log_tail=bounded_tail(failure.log_tail, limit))
+    return failure
 
 
 def _code(failure: LaunchFailure) -> int:

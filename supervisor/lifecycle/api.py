@@ -61,9 +61,7 @@ class Supervisor(ABC):
         """End a launch that is not ready yet; once ready, and of an ended one, a no-op."""
 
     @abstractmethod
-    async def restart(
-        self, name: str, *, nonce: str | None, grace_ms: int | None
-    ) -> InstanceView:
+    async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         """End the engine and start it again with the same params, name, port and devices.
 
         Returns at readiness. An ended instance is launched again as it was. Raises as ``launch``.

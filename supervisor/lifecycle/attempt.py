@@ -13,9 +13,11 @@ from supervisor.contracts.event import (
     Ready,
     Recovered,
     Spawned,
-    StopIncomplete as StopIncompleteEvent,
     Swept,
     Unhealthy,
+)
+from supervisor.contracts.event import (
+    StopIncomplete as StopIncompleteEvent,
 )
 from supervisor.contracts.failure import ExitedEarly, SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
@@ -110,6 +112,10 @@ class Attempt:
             self.running = await launcher.attach(ref, self._ledger.record.nonce)
         self.liveness = await self.running.liveness()
         return self.liveness
+
+    async def found_exit(self) -> Exit:
+        """How an engine ended that was found dead, as far as that can still be known."""
+        return await self._need_running().wait_exit()
 
     async def until_ready(self) -> None:
         """Race the proof of readiness against the exit and the deadline.
@@ -222,7 +228,7 @@ class Attempt:
     # ── down ─────────────────────────────────────────────────────────────────
 
     async def undo_opening(self) -> None:
-        """After an interrupted or failed start: the stub is ended, or the engine it became found."""
+        """After an interrupted start: the stub is ended, or the engine that it became found."""
         if self._gated is None:
             return
         await self._gated.abandon()
@@ -263,7 +269,7 @@ class Attempt:
     # ── words ────────────────────────────────────────────────────────────────
 
     async def exited_early(self, exit_: Exit) -> ExitedEarly:
-        """Also how an exit after readiness is told where a failure is wanted: there is one shape."""
+        """An exit as a failure; one after readiness too, for there is but this shape."""
         return ExitedEarly(
             exit_code=exit_.exit_code, signal=exit_.signal, log_tail=await self.tail()
         )

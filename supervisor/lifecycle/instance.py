@@ -215,10 +215,8 @@ class Instance:
             match decision:
                 case Retry():
                     first = None if attempt == 1 else supervision.first_failure
-                    self._ledger.note_failure(first or failure, failure)
-                    await self._wait_for(
-                        attempt + 1, decision.delay_ms, decision.reason, failure
-                    )
+                    failures = first or failure, failure
+                    await self._wait_for(attempt + 1, decision.delay_ms, decision.reason, failures)
                 case GiveUp():
                     await self._give_up(decision, attempt, failure)
                 case None:
@@ -227,7 +225,7 @@ class Instance:
     async def _after_boot(self, failure: LaunchFailure) -> None:
         """The machine was restarted under it: only ``always`` means that it comes back."""
         if self._policy == "always":
-            await self._wait_for(1, 0, "boot", failure)
+            await self._wait_for(1, 0, "boot", (failure, failure))
         else:
             await self._end(None if self.ready else failure)
 
@@ -241,9 +239,7 @@ class Instance:
         if not self.reserved:
             await ledger.write_or_fail(self.record)
             record = self.record
-            ledger.publish(
-                Reserved(engine=record.engine, devices=record.devices, port=record.port)
-            )
+            ledger.publish(Reserved(engine=record.engine, devices=record.devices, port=record.port))
             self.reserved = True
             self._tell()
         for chance in range(1, PORT_ATTEMPTS + 1):
@@ -300,7 +296,7 @@ class Instance:
             kind = "restart" if supervision.restart_after_stop else "stop"
             self._command = Command(kind, None)
         elif attempt.liveness == "gone":
-            attempt.exit = await attempt.wait_exit()
+            attempt.exit = await attempt.found_exit()
             if not self.ready:
                 raise Problem(await attempt.exited_early(attempt.exit))
         else:
@@ -426,7 +422,7 @@ class Instance:
         attempt: int,
         delay_ms: int,
         reason: RestartReason,
-        failure: LaunchFailure | None,
+        failures: tuple[LaunchFailure, LaunchFailure] | None,
     ) -> None:
         """The record becomes a reservation again: name, port and devices stay held."""
         clock, ledger = self._house.clock, self._ledger
@@ -445,8 +441,8 @@ class Instance:
                 restart_after_stop=False,
                 retry_at=retry_at,
                 retry_monotonic_ns=clock.monotonic_ns() + delay_ms * 1_000_000,
-                first_failure=ledger.first_failure if failure else None,
-                last_failure=failure,
+                first_failure=failures[0] if failures else None,
+                last_failure=failures[1] if failures else None,
             )
         )
         ledger.publish(Restarting(attempt=attempt, retry_at=retry_at, reason=reason))

@@ -39,7 +39,7 @@ from supervisor.contracts.instance import (
     Supervision,
     Tombstone,
 )
-from supervisor.contracts.rpc import EngineListing, PlanReply, SupervisorInfo
+from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.failures import sentence, to_event
 from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
@@ -50,6 +50,7 @@ from supervisor.lifecycle.errors import (
     CannotTell,
     InvalidLaunch,
     LaunchRefused,
+    LifecycleError,
     NoSuchInstance,
     PinnedInstance,
     Unavailable,
@@ -79,6 +80,7 @@ class LocalSupervisor(Supervisor):
         self._tombstones: dict[str, Tombstone] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._leaving = False
+        self._draining = 0
 
     # ── life of the daemon ───────────────────────────────────────────────────
 
@@ -91,6 +93,7 @@ class LocalSupervisor(Supervisor):
             self._tasks = tasks
             taken_up = await self._take_up()
             task_status.started(taken_up)
+            await self._autostart()
             await anyio.sleep_forever()
 
     def leave(self) -> int:
@@ -117,7 +120,9 @@ class LocalSupervisor(Supervisor):
         for name, record in loaded.records.items():
             writable = name not in loaded.read_only
             spec = engine_spec(record.engine)
-            instance = Instance(house, record, spec, None, self._ended, writable=writable)
+            instance = Instance(
+                house, record, spec, self._ended, prepare=self._prepare_again, writable=writable
+            )
             self._instances[name] = instance
             if writable:
                 self._start(instance)
@@ -125,6 +130,15 @@ class LocalSupervisor(Supervisor):
                 detail = "a newer version wrote this record; it is kept as it is"
                 house.publish(Warning_(instance=name, code="record-newer", detail=detail))
         return len(loaded.records)
+
+    async def _autostart(self) -> None:
+        """Launch the recipes that are to run whenever the daemon does."""
+        for name, recipe in self._house.config.recipes.items():
+            if recipe.autostart and name not in self._instances:
+                try:
+                    await self.launch(LaunchParams(name=name, recipe=name, wait=False))
+                except LifecycleError as error:
+                    log.error("autostart failed", recipe=name, error=str(error))
 
     def _start(self, instance: Instance) -> None:
         assert self._tasks is not None, "serve() runs first"
@@ -161,8 +175,9 @@ class LocalSupervisor(Supervisor):
     # ── launch ───────────────────────────────────────────────────────────────
 
     async def launch(self, params: LaunchParams) -> InstanceView:
-        if self._leaving:
-            raise Unavailable("the daemon is stopping and takes no new launches")
+        if self._leaving or self._draining:
+            going_on = "stopping" if self._leaving else "being drained"
+            raise Unavailable(f"the daemon is {going_on} and takes no new launches")
         order = resolve(params, self._house.config.recipes)
         nonce = token_hex(16)
         try:
@@ -176,10 +191,13 @@ class LocalSupervisor(Supervisor):
             raise LaunchRefused(problem.failure) from None
         self._start(instance)
         if params.wait is False:
-            await instance.until(lambda it: it.reserved or it.settled)
+            await instance.until(lambda it: it.reserved or it.over)
         else:
-            await instance.until(lambda it: it.settled)
-        if instance.failure is not None:
+            await instance.until(lambda it: it.readies > 0 or it.over)
+        return self._outcome(instance)
+
+    def _outcome(self, instance: Instance) -> InstanceView:
+        if instance.over and instance.failure is not None:
             raise LaunchRefused(instance.failure)
         return instance.view()
 
@@ -191,7 +209,42 @@ class LocalSupervisor(Supervisor):
         if order.name in self._instances:
             raise Problem(AlreadyRunning(name=order.name))
         granted = self._grant(order, host, snapshot)
-        preparation = Preparation(
+        preparation = self._preparation(order, spec, runtime, host, snapshot)
+        preparation.check_lease(granted.devices)
+        port = self._port(order)
+        record = self._new_record(order, nonce, runtime, granted.devices, port, granted.exclusive)
+        instance = Instance(
+            self._house,
+            record,
+            spec,
+            self._ended,
+            prepare=self._prepare_again,
+            preparation=preparation,
+        )
+        self._instances[order.name] = instance
+        self._tombstones.pop(order.name, None)
+        return instance
+
+    async def _prepare_again(self, record: InstanceRecord) -> Preparation:
+        """For another attempt of an instance that keeps its name, port and devices."""
+        assert record.supervision, "lifecycle runs only records that have one"
+        try:
+            order = resolve(record.supervision.launch, {})
+        except LifecycleError as error:
+            raise Problem(SpawnFailed(detail=str(error))) from error
+        host, snapshot = await self._host()
+        spec, runtime = self._supported(order, host)
+        return self._preparation(order, spec, runtime, host, snapshot)
+
+    def _preparation(
+        self,
+        order: Order,
+        spec: ComputeEngineSpec,
+        runtime: EngineRuntimeKind,
+        host: HostProfile,
+        snapshot: DeviceSnapshot,
+    ) -> Preparation:
+        return Preparation(
             house=self._house,
             order=order,
             spec=spec,
@@ -200,13 +253,6 @@ class LocalSupervisor(Supervisor):
             accelerators={device.id: device.accelerator for device in snapshot.accelerators},
             taken_ports=self._taken_ports,
         )
-        preparation.check_lease(granted.devices)
-        port = self._port(order)
-        record = self._new_record(order, nonce, runtime, granted.devices, port, granted.exclusive)
-        instance = Instance(self._house, record, spec, preparation, self._ended)
-        self._instances[order.name] = instance
-        self._tombstones.pop(order.name, None)
-        return instance
 
     async def _host(self) -> tuple[HostProfile, DeviceSnapshot]:
         return await self._house.inventory.profile(), await self._house.inventory.snapshot()
@@ -321,15 +367,52 @@ class LocalSupervisor(Supervisor):
         return await self._command(found, Command("cancel", grace_ms))
 
     async def _command(self, instance: Instance, command: Command) -> InstanceView:
-        if isinstance(instance.record.ref, PinnedHandle):
-            raise PinnedInstance(f"{instance.name} is a pinned hold; release it instead")
-        if not instance.writable:
-            raise CannotTell(f"{instance.name} was written by a newer version; it was not touched")
+        self._refuse_untouchable(instance)
         instance.order(command)
         await instance.until(lambda it: it.tombstone is not None or it.refusal is not None)
         if instance.tombstone is None and instance.refusal is not None:
             raise instance.refusal
         return instance.view()
+
+    def _refuse_untouchable(self, instance: Instance) -> None:
+        if isinstance(instance.record.ref, PinnedHandle):
+            raise PinnedInstance(f"{instance.name} is a pinned hold; release it instead")
+        if not instance.writable:
+            raise CannotTell(f"{instance.name} was written by a newer version; it was not touched")
+
+    async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
+        found = self._find(name, nonce)
+        if isinstance(found, Tombstone):
+            if found.record.supervision is UNSET:
+                raise CannotTell(f"it is not known how {name} had been launched")
+            return await self.launch(replace(found.record.supervision.launch, wait=UNSET))
+        self._refuse_untouchable(found)
+        before = found.readies
+        found.order(Command("restart", grace_ms))
+        await found.until(lambda it: it.readies > before or it.over or it.refusal is not None)
+        if found.refusal is not None:
+            raise found.refusal
+        return self._outcome(found)
+
+    async def drain(self, *, grace_ms: int | None) -> DrainReply:
+        stopped: list[str] = []
+        failed: dict[str, str] = {}
+
+        async def stop(name: str) -> None:
+            try:
+                await self.stop(name, nonce=None, grace_ms=grace_ms)
+                stopped.append(name)
+            except LifecycleError as error:
+                failed[name] = str(error)
+
+        self._draining += 1
+        try:
+            async with anyio.create_task_group() as stops:
+                for name in tuple(self._instances):
+                    stops.start_soon(stop, name)
+        finally:
+            self._draining -= 1
+        return DrainReply(stopped=tuple(sorted(stopped)), failed=failed)
 
     async def wait(
         self,
@@ -343,7 +426,7 @@ class LocalSupervisor(Supervisor):
         if not isinstance(found, Tombstone):
             with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1_000) as limit:
                 if until == "ready":
-                    await found.until(lambda it: it.settled)
+                    await found.until(lambda it: it.ready or it.over)
                 else:
                     await found.until(lambda it: it.tombstone is not None)
             if limit.cancelled_caught:
@@ -409,15 +492,7 @@ class LocalSupervisor(Supervisor):
             spec, runtime = self._supported(order, host)
         except Problem as problem:
             raise LaunchRefused(problem.failure) from None
-        preparation = Preparation(
-            house=self._house,
-            order=order,
-            spec=spec,
-            host=host,
-            runtime=runtime,
-            accelerators={device.id: device.accelerator for device in snapshot.accelerators},
-            taken_ports=self._taken_ports,
-        )
+        preparation = self._preparation(order, spec, runtime, host, snapshot)
         fit: LaunchFailure | None = None
         present = {device.id for device in snapshot.accelerators}
         devices = tuple(device for device in order.devices or () if device in present)

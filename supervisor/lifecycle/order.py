@@ -101,9 +101,11 @@ def _with_recipe(params: LaunchParams, recipes: Mapping[str, Recipe]) -> LaunchP
         known = ", ".join(sorted(recipes)) or "none"
         raise NoSuchRecipe(f"no recipe {params.recipe!r} in the config (there are: {known})")
     base = msgspec.structs.asdict(recipe)
+    del base["autostart"]
     own = msgspec.structs.asdict(params)
     merged = base | {key: value for key, value in own.items() if value is not UNSET}
     merged["options"] = _merged_options(recipe, params)
+    merged["recipe"] = UNSET  # the record keeps what was launched, whatever the config says later
     return LaunchParams(**merged)
 
 
@@ -136,8 +138,6 @@ def _check_text(params: LaunchParams, model_path: str) -> None:
 
 def _check_not_there_yet(params: LaunchParams) -> None:
     """Refuse what a later version will do, rather than accept it and do something else."""
-    if params.restart not in (UNSET, "never"):
-        raise InvalidLaunch(f"restart {params.restart!r} is not supported yet, only 'never'")
     if params.install is not UNSET:
         raise InvalidLaunch("install is not supported yet: install the engine by hand")
 

@@ -31,6 +31,7 @@ def living_view(
         first_failure=supervision.first_failure if supervision else None,
         exit=None,
         log_path=supervision.log_path if supervision else None,
+        retry_at=supervision.retry_at if supervision else None,
     )
 
 

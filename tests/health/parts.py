@@ -21,6 +21,7 @@ from supervisor.health.probe import Probe
 
 Handler = Callable[[socket.socket], None]
 
+EVERY = 1_000_000
 CHILD = Path(__file__).with_name("child.py")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nLoading"
@@ -72,7 +73,10 @@ def hang_up(conn: socket.socket) -> None:
 
 
 class Server:
-    """Listens at once, accepts on a thread, handles every connection on one of its own."""
+    """Listens at once, accepts on a thread, handles every connection on one of its own.
+
+    It stops accepting after ``accepts`` connections, as an engine does that hangs.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class Server:
         host: str = "127.0.0.1",
         *,
         port: int = 0,
-        accepts: bool = True,
+        accepts: int = EVERY,
         backlog: int = 16,
         deferred: bool = False,
         dual_stack: bool = False,
@@ -101,17 +105,19 @@ class Server:
         self._listener.listen(backlog)
         self.port: int = self._listener.getsockname()[1]
         self._stopping = False
-        if accepts:
-            self.start()
-
-    def start(self) -> None:
+        self._turns = threading.Semaphore(accepts)
         self._spawn(self._accept_all)
+
+    def accept_more(self) -> None:
+        """Go on after the first ``accepts`` connections."""
+        self._turns.release(EVERY)
 
     def __enter__(self) -> "Server":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping = True
+        self.accept_more()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         for conn in self._connections:
@@ -129,7 +135,7 @@ class Server:
         thread.start()
 
     def _accept_all(self) -> None:
-        while not self._stopping:
+        while self._turns.acquire() and not self._stopping:
             try:
                 conn, _ = self._listener.accept()
             except OSError:

@@ -36,7 +36,7 @@ async def test_an_address_without_a_route_is_no_crash() -> None:
 
 
 async def test_a_connect_that_hangs_can_be_cancelled() -> None:
-    with Server(replies(), accepts=False, backlog=0) as full:
+    with Server(replies(), accepts=0, backlog=0) as full:
         before = open_fds()
         with socket.create_connection(("127.0.0.1", full.port)):
             with anyio.move_on_after(0.05) as scope:

@@ -1,13 +1,16 @@
 """The probe against servers that behave, and against servers that do not."""
 
+import queue
 import socket
 import time
 from ipaddress import ip_address
 
+import anyio
 import pytest
 from blockbuster import blockbuster_ctx
 
 from supervisor.contracts.engine import ReadyRequest
+from supervisor.contracts.instance import Ownership
 from supervisor.health import sockdiag
 from supervisor.health.outcome import NotReady, Outcome, Ready
 from supervisor.health.probe import Probe
@@ -165,22 +168,29 @@ async def test_an_http_1_0_server_that_closes_at_once_is_provable(deferred: bool
 
 
 async def test_a_deferred_accept_gets_one_letter_and_then_the_whole_request() -> None:
-    seen: list[bytes] = []
+    letters: queue.Queue[bytes] = queue.Queue()
+    before_the_proof: list[bytes] = []
+    requests: list[bytes] = []
 
     def handle(conn: socket.socket) -> None:
-        seen.append(conn.recv(4096, socket.MSG_PEEK))
-        seen.append(read_request(conn))
+        letters.put(conn.recv(4096, socket.MSG_PEEK))
+        requests.append(read_request(conn))
         conn.sendall(OK)
 
+    class Watching(FdOwner):
+        async def owns_socket(self, inode: int) -> Ownership:
+            before_the_proof.append(await anyio.to_thread.run_sync(letters.get))
+            return await super().owns_socket(inode)
+
     completion = ReadyRequest(method="POST", path="/v1/completions", body='{"max_tokens":1}')
+    health = check(ready=completion)
     with Server(handle, deferred=True) as server:
-        async with probe_of(server.port, health=check(ready=completion), api_key="sk-1") as probe:
+        async with probe_of(server.port, health=health, owner=Watching()) as probe:
             assert isinstance(await probe.readiness(), Ready)
-    assert seen[0] == b"G"
-    assert seen[1].startswith(b"GET /health HTTP/1.1\r\n")
-    assert seen[2] == b"P"
-    assert seen[3].startswith(b"POST /v1/completions HTTP/1.1\r\n")
-    assert seen[3].endswith(b'\r\n\r\n{"max_tokens":1}')
+    assert before_the_proof == [b"G", b"P"]
+    assert requests[0].startswith(b"GET /health HTTP/1.1\r\n")
+    assert requests[1].startswith(b"POST /v1/completions HTTP/1.1\r\n")
+    assert requests[1].endswith(b'\r\n\r\n{"max_tokens":1}')
 
 
 async def test_a_stranger_is_sent_nothing_not_even_with_a_deferred_accept() -> None:
@@ -223,7 +233,7 @@ async def test_a_server_side_in_another_namespace_is_unproved(
 
 async def test_a_socket_seen_between_accept_and_the_descriptor_is_not_foreign() -> None:
     class Late(FdOwner):
-        async def owns_socket(self, inode: int):  # type: ignore[no-untyped-def]
+        async def owns_socket(self, inode: int) -> Ownership:
             answer = await super().owns_socket(inode)
             return "foreign" if len(self.asked) == 1 else answer
 
@@ -293,14 +303,23 @@ async def test_no_connection_close_is_asked_for_and_no_cookie_comes_back() -> No
 
 
 async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(replies(UNAVAILABLE)) as proxy, Server(replies(OK)) as server:
+    targets: list[bytes] = []
+
+    def handle(conn: socket.socket) -> None:
+        while request := read_request(conn):
+            targets.append(request.split()[1])
+            conn.sendall(OK)
+
+    with Server(replies(UNAVAILABLE)) as proxy, Server(handle) as server:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        monkeypatch.setenv("NO_PROXY", "")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "")
         async with probe_of(server.port) as probe:
             assert isinstance(await probe.readiness(), Ready)
             assert isinstance(await probe.health(), Ready)
         assert proxy.accepted == 0
+    assert targets == [b"/health"] * 2
 
 
 async def test_the_loop_is_never_blocked() -> None:

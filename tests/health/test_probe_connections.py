@@ -7,6 +7,7 @@ import time
 import anyio
 import pytest
 
+from supervisor.contracts.engine import ReadyRequest
 from supervisor.health.outcome import NotReady, Ready
 from tests.health.parts import (
     OK,
@@ -84,27 +85,44 @@ async def test_a_miss_on_a_kept_connection_closes_it() -> None:
 
 
 async def test_a_hung_engine_has_one_probe_in_its_backlog_and_answers_it_later() -> None:
-    with Server(replies(OK), accepts=False) as server:
+    with Server(replies(OK), accepts=0) as server:
         async with probe_of(server.port, health=check(timeout_ms=40)) as probe:
             for ask in (probe.readiness, probe.health) * 5:
                 outcome = await ask()
                 assert isinstance(outcome, NotReady)
                 assert outcome.kind == "timeout"
             assert _waiting(server.port) == 1
-            server.start()
+            server.accept_more()
             assert isinstance(await probe.readiness(), Ready)
             assert server.accepted == 1
 
 
 async def test_with_a_deferred_accept_too() -> None:
-    with Server(replies(OK), accepts=False, deferred=True) as server:
+    with Server(replies(OK), accepts=0, deferred=True) as server:
         async with probe_of(server.port, health=check(timeout_ms=40)) as probe:
             for _ in range(5):
                 assert isinstance(await probe.readiness(), NotReady)
             assert _waiting(server.port) == 1
-            server.start()
+            server.accept_more()
             assert isinstance(await probe.readiness(), Ready)
             assert server.accepted == 1
+
+
+async def test_a_parked_connection_is_left_when_its_letter_fits_another_request() -> None:
+    asked: list[bytes] = []
+
+    def handle(conn: socket.socket) -> None:
+        while request := read_request(conn):
+            asked.append(request.split()[0])
+            conn.sendall(OK)
+
+    health = check(timeout_ms=60, ready=ReadyRequest(method="POST", path="/v1", body="{}"))
+    with Server(handle, accepts=1, deferred=True) as server:
+        async with probe_of(server.port, health=health) as probe:
+            assert isinstance(await probe.readiness(), NotReady)
+            server.accept_more()
+            assert isinstance(await probe.readiness(), Ready)
+    assert asked == [b"GET", b"GET", b"POST"]
 
 
 async def test_a_parked_connection_that_was_dropped_is_replaced_at_once() -> None:
@@ -118,10 +136,10 @@ async def test_a_parked_connection_that_was_dropped_is_replaced_at_once() -> Non
         else:
             replies(OK)(conn)
 
-    with Server(drop_the_first, accepts=False) as server:
+    with Server(drop_the_first, accepts=0) as server:
         async with probe_of(server.port, health=check(timeout_ms=40)) as probe:
             assert isinstance(await probe.readiness(), NotReady)
-            server.start()
+            server.accept_more()
             await anyio.sleep(0.05)
             assert isinstance(await probe.readiness(), Ready)
 
@@ -140,8 +158,8 @@ async def test_probes_of_one_instance_do_not_overlap() -> None:
         assert anyio.current_time() - began > 0.12
 
 
-@pytest.mark.parametrize("accepts", [True, False])
-async def test_a_cancelled_probe_closes_its_connection(accepts: bool) -> None:
+@pytest.mark.parametrize("accepts", [1, 0])
+async def test_a_cancelled_probe_closes_its_connection(accepts: int) -> None:
     ended = threading.Event()
 
     def wait_for_the_end(conn: socket.socket) -> None:
@@ -154,12 +172,12 @@ async def test_a_cancelled_probe_closes_its_connection(accepts: bool) -> None:
             await probe.readiness()
         assert scope.cancelled_caught
         if not accepts:
-            server.start()
+            server.accept_more()
         assert await anyio.to_thread.run_sync(ended.wait, 0.5)
 
 
 async def test_close_ends_what_is_open_between_probes() -> None:
-    for accepts in (True, False):
+    for accepts in (1, 0):
         with Server(replies(OK), accepts=accepts) as server:
             probe = probe_of(server.port, health=check(timeout_ms=40))
             await probe.health()

@@ -70,6 +70,19 @@ def free_port() -> int:
             return port
 
 
+class Steps:
+    """The named steps of a life, at which a test can do something, once."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.then: dict[str, Callable[[], None]] = {}
+
+    def __call__(self, step: str) -> None:
+        self.taken.append(step)
+        if act := self.then.pop(step, None):
+            act()
+
+
 @dataclass
 class BentClock:
     """The machine's clock, with a wall that a test can step."""
@@ -200,6 +213,14 @@ class Home:
     @property
     def state_dir(self) -> Path:
         return Path(self.house.paths.state_dir)
+
+    async def again(self, name: str = "x", **members: Any) -> None:
+        """A failed launch left nothing: the same name, device and port serve the next one."""
+        await self.nothing_left()
+        view = await self.launch(name, **members)
+        assert view.state == "ready"
+        assert (await self.stop(name)).state == "exited"
+        await self.nothing_left()
 
     def record_on_disk(self, name: str = "x") -> InstanceRecord:
         path = self.state_dir / "instances" / f"{name}.json"
