@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import report
-from bench.figure import Figure, Skip
+from bench.figure import Figure, Row, Skip
 from bench.figures import FIGURES
 from bench.machine import facts
 from bench.parts.peers import Peers
@@ -66,7 +66,7 @@ def run(
 def _measured(figure: Figure, stage: Stage) -> Outcome:
     began = time.monotonic()
     problem, failed = None, False
-    rows = []
+    rows: list[Row] = []
     try:
         rows.extend(figure.measure(stage))
     except Skip as skip:

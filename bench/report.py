@@ -55,7 +55,7 @@ def write(report: Report, folder: Path = RESULTS) -> Path:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    lines = [HEAD]
+    lines: list[tuple[str, ...]] = [HEAD]
     for outcome in outcomes:
         lines += [_cells(row) for row in outcome.rows]
         if outcome.problem is not None:

@@ -16,6 +16,8 @@ from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
     CURSOR_EXPIRED,
     FORBIDDEN,
+    DrainParams,
+    DrainReply,
     EngineListing,
     ErrorObject,
     EventNotice,
@@ -206,6 +208,12 @@ class Client:
 
     def cancel(self, params: StopParams) -> InstanceView:
         return self.call("instance.cancel", params, InstanceView, timeout=None)
+
+    def restart(self, params: StopParams) -> InstanceView:
+        return self.call("instance.restart", params, InstanceView, timeout=None)
+
+    def drain(self, params: DrainParams) -> DrainReply:
+        return self.call("supervisor.drain", params, DrainReply, timeout=None)
 
     def wait(
         self,

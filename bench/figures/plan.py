@@ -6,6 +6,7 @@ A sample is the mean of a hundred calls, for one is shorter than the clock's own
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -67,8 +68,8 @@ def measure(stage: Stage) -> Iterable[Row]:
         made = plan(request)
         samples = in_turns(
             {
-                "ours": mean_of(lambda plan=plan, request=request: plan(request)),
-                CONTROL: mean_of(lambda made=made: replace(made)),
+                "ours": mean_of(partial(plan, request)),
+                CONTROL: mean_of(partial(replace, made)),
             },
             rounds,
         )

@@ -7,6 +7,7 @@ programs. Sides take turns in blocks, for a client that asks often meets a warm 
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from bench.figure import Bound, Figure, Row, row
 from bench.parts.daemon import Daemon, daemon
@@ -73,7 +74,7 @@ def measure(stage: Stage) -> Iterable[Row]:
         f"`supervisor.info`, {engines} engines",
         *quick,
         rounds=rounds,
-        peer=peer and (lambda: peer.timed("p0")),
+        peer=None if peer is None else partial(peer.timed, "p0"),
     )
     yield compared(
         stage,
@@ -82,7 +83,7 @@ def measure(stage: Stage) -> Iterable[Row]:
         f"`instance.list`, {engines} engines",
         Bound(stat="p50", limit=3),
         rounds=max(1, rounds // 3),
-        peer=peer and peer.timed_all,
+        peer=None if peer is None else peer.timed_all,
     )
 
 

@@ -6,7 +6,6 @@ thousand without the stalled one; before that one's turn its socket is filled up
 server has met the end of its patience.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable
@@ -19,15 +18,15 @@ from bench.parts.helpers import beside
 from bench.parts.inside import Inside, inside
 from bench.stage import Stage
 from supervisor.contracts.config import AccessConfig
-from supervisor.contracts.event import Phase
+from supervisor.contracts.event import Phase, Warning_
 from supervisor.rpc.server import RpcServer
 from supervisor.rpc.socket import listen
 
 CONTROL = "none stalled"
 PERIOD_S = 0.1
-STUFFING = "x" * 4_000
-STUFFED = 400
-"""Events of that size overflow any socket buffer and the server's own mark."""
+STUFFING = "x" * 15_000
+STUFFED = 60
+"""So many events of that size overflow a socket's buffer and the server's own mark."""
 
 
 async def lags_of(own: Inside, path: str, readers: int, stalled: int, events: int) -> list[float]:
@@ -38,8 +37,8 @@ async def lags_of(own: Inside, path: str, readers: int, stalled: int, events: in
         assert output is not None
         await anyio.to_thread.run_sync(output.readline)
         for _ in range(STUFFED if stalled else 0):
-            own.bus.publish(Phase(instance="stuffing", phase="stuffing", detail=STUFFING))
-            await asyncio.sleep(0.001)
+            own.bus.publish(Warning_(code="knob-dropped", detail=STUFFING))
+            await anyio.sleep(0.02)
         await anyio.sleep(0.5)
         for _ in range(events):
             own.bus.publish(Phase(phase="beat", detail=str(time.monotonic_ns())))

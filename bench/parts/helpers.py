@@ -22,7 +22,8 @@ class Observer:
     """Has processes killed and their deaths seen by ``watcher.py``."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         self._orders, self._reports = process.stdin, process.stdout
 
     def order(self, pid: int) -> None:

@@ -2,7 +2,8 @@
 
 ``readers.py SOCKET COUNT STALLED EVENTS``. An event's ``detail`` is the moment of its publication.
 Prints ``ready`` when all have subscribed, then, once each reader has had so many events, the lags
-in nanoseconds as JSON. The stalled ones subscribe and never read.
+in nanoseconds as JSON. The stalled ones
+subscribe to everything and never read.
 """
 
 import json
@@ -13,15 +14,15 @@ import socket
 import sys
 import time
 
-SUBSCRIBE = b'{"jsonrpc":"2.0","id":1,"method":"event.subscribe","params":{"kinds":["phase"]}}\n'
+SUBSCRIBE = b'{"jsonrpc":"2.0","id":1,"method":"event.subscribe","params":{"kinds":[%s]}}\n'
 DETAIL = re.compile(rb'"detail":"(\d+)"')
 PATIENCE_S = 30.0
 
 
-def subscribe(path: str) -> socket.socket:
+def subscribe(path: str, kinds: bytes) -> socket.socket:
     link = socket.socket(socket.AF_UNIX)
     link.connect(path)
-    link.sendall(SUBSCRIBE)
+    link.sendall(SUBSCRIBE % kinds)
     if b"result" not in link.recv(4096):
         raise SystemExit("no subscription")
     return link
@@ -31,8 +32,8 @@ def main() -> None:
     path, count, stalled, events = sys.argv[1], *map(int, sys.argv[2:])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    idle = [subscribe(path) for _ in range(stalled)]
-    readers = {link.fileno(): link for link in (subscribe(path) for _ in range(count))}
+    idle = [subscribe(path, b"") for _ in range(stalled)]
+    readers = {link.fileno(): link for link in (subscribe(path, b'"phase"') for _ in range(count))}
     poll = select.epoll()
     for number in readers:
         poll.register(number, select.EPOLLIN)

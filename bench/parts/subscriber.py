@@ -1,4 +1,4 @@
-"""A client that notes when events reach it: the moment its ``recv`` returned, before any parsing."""
+"""A client that notes when events reach it: when ``recv`` returned, before any parsing."""
 
 import socket
 import threading

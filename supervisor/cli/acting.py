@@ -1,4 +1,4 @@
-"""``stop``, ``cancel``, ``wait``, and ``rpc`` for everything that has no command of its own."""
+"""``stop``, ``cancel``, ``restart``, ``drain``, ``wait``, and ``rpc`` for everything that has no command of its own."""
 
 import argparse
 import sys
@@ -7,23 +7,26 @@ import msgspec
 from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
-from supervisor.cli.exits import NOT_READY, OK, USAGE, explain
+from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, explain
 from supervisor.cli.launching import show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
 from supervisor.contracts.instance import InstanceView
-from supervisor.contracts.rpc import StopParams, WaitParams
+from supervisor.contracts.rpc import DrainParams, DrainReply, StopParams, WaitParams
 
 
 def add_commands(add: Add) -> None:
     for name, summary, run in (
         ("stop", "End an instance, and return once its devices are free.", stop),
         ("cancel", "End a launch that is not ready yet.", cancel),
+        ("restart", "End an engine and start it again as it was; wait for it.", restart),
     ):
         command = add(name, summary, run=run)
         command.add_argument("name", metavar="NAME")
         command.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
         command.add_argument("--nonce", help="only this one launch of the name")
+    draining = add("drain", "Stop every instance.", run=drain)
+    draining.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
     waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
     waiting.add_argument("name", metavar="NAME")
     waiting.add_argument("--for", dest="until", choices=("ready", "exited"), default="ready")
@@ -36,6 +39,19 @@ def add_commands(add: Add) -> None:
 def stop(context: Context, args: argparse.Namespace) -> int:
     reply = context.client.raw("instance.stop", _stop_params(args), timeout=None)
     return context.show(reply, InstanceView, lambda view: say(f"{_name(view)} stopped"))
+
+
+def restart(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("instance.restart", _stop_params(args), timeout=None)
+    return context.show(reply, InstanceView, show_state)
+
+
+def drain(context: Context, args: argparse.Namespace) -> int:
+    params = DrainParams(grace_ms=UNSET if args.grace is None else args.grace)
+    reply = context.client.raw("supervisor.drain", params, timeout=None)
+    shown = context.show(reply, DrainReply, _show_drained)
+    left = msgspec.json.decode(reply, type=DrainReply).failed
+    return FAILED if left else shown
 
 
 def cancel(context: Context, args: argparse.Namespace) -> int:
@@ -78,6 +94,13 @@ def _stop_params(args: argparse.Namespace) -> StopParams:
         nonce=args.nonce or UNSET,
         grace_ms=UNSET if args.grace is None else args.grace,
     )
+
+
+def _show_drained(reply: DrainReply) -> None:
+    for name in reply.stopped:
+        say(f"{printable(name)} stopped")
+    for name, reason in reply.failed.items():
+        warn(f"{printable(name)}: {printable(reason)}")
 
 
 def _show_cancelled(view: InstanceView) -> None:

@@ -1,6 +1,7 @@
 """The ``engined`` program: arguments, configuration, and exit codes."""
 
 import argparse
+import faulthandler
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import anyio
 from supervisor import __version__
 from supervisor.contracts.config import Config, ConfigError, parse_config
 from supervisor.contracts.paths import Paths, resolve_paths
+from supervisor.daemon.activation import take
+from supervisor.daemon.cgroup import step_aside
 from supervisor.daemon.logs import configure_logging
 from supervisor.daemon.run import run
 from supervisor.instances.ports import overlaps_ephemeral
@@ -28,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     that cannot be used, 1 for anything else.
     """
     options = _arguments(argv)
+    activation = take(os.environ)
     try:
         config = _load(options.config)
         paths = resolve_paths(os.environ, config)
@@ -36,9 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"engined: {error}\n")
         return EX_CONFIG
     configure_logging(config.log_level)
+    step_aside()
+    if activation.watchdog_s is not None:
+        faulthandler.enable()  # the watchdog's SIGABRT then says where the loop was stuck
     try:
         with lock_state_dir(Path(paths.state_dir)):
-            anyio.run(run, config, paths, backend="asyncio")
+            anyio.run(run, config, paths, activation, backend="asyncio")
     except (StateDirBusy, SocketError) as error:
         sys.stderr.write(f"engined: {error}\n")
         return EX_UNAVAILABLE

@@ -5,11 +5,10 @@ host has. Nothing here waits and nothing here raises, for systemd's troubles are
 """
 
 import array
-import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import structlog
@@ -30,7 +29,7 @@ class Notifier:
         return self._address is not None
 
     def send(self, *lines: str, fds: tuple[int, ...] = ()) -> bool:
-        """False where it is worth trying again: systemd has not read what it was told before."""
+        """False where it did not arrive, such as while systemd is too busy to read."""
         if self._address is None:
             return True
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -40,13 +39,13 @@ class Notifier:
         except OSError as error:
             if not self._complained:
                 self._complained = True
-                log.warning("systemd cannot be told", lines=lines[:1], error=str(error))
-            return error.errno not in (errno.EAGAIN, errno.ENOBUFS)
+                log.warning("systemd cannot be told", message=lines[0], error=str(error))
+            return False
         return True
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Around a reload, so that ``systemctl reload`` and units ordered after it wait for it."""
+        """Around a reload, so that systemd knows when it is over."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             yield
@@ -55,36 +54,37 @@ class Notifier:
 
 
 class FdStore:
-    """Descriptors that systemd keeps for the next daemon, by name; here the pidfds of engines.
+    """Descriptors that systemd keeps for the next daemon, by name: the pidfds of engines.
 
-    A pidfd tells how its process ended even where the daemon was down at that moment, as long as
-    somebody holds it. Names have no colon in them, such as ``engine-<nonce>``.
+    A pidfd tells how its process ended even where no daemon ran at that moment, if somebody held
+    it. A name is printable ASCII without a colon, such as ``engine-<nonce>``.
     """
 
     def __init__(self, notifier: Notifier, stored: Mapping[str, int] | None = None) -> None:
         self.stored = dict(stored or {})
-        """What the daemon before this one had put in. Whoever takes one out closes it."""
+        """What the daemon before this one left. Who needs one pops it, and closes it then."""
         self._notifier = notifier
         self._kept = set(self.stored)
 
     def keep(self, name: str, fd: int) -> None:
-        """Leave a copy with systemd; ``fd`` stays the caller's. Does nothing for a name it has.
+        """Leave a copy with systemd, once for each name; ``fd`` stays the caller's.
 
-        ``FDPOLL=0``: else systemd drops a pidfd at the very moment that it is kept for.
+        ``FDPOLL=0``, or systemd drops a pidfd at the very moment for which it is kept.
         """
-        if name not in self._kept and self._notifier.listening:
+        if name in self._kept or not self._notifier.listening:
+            return
+        if self._notifier.send("FDSTORE=1", f"FDNAME={name}", "FDPOLL=0", fds=(fd,)):
             self._kept.add(name)
-            self._notifier.send("FDSTORE=1", f"FDNAME={name}", "FDPOLL=0", fds=(fd,))
 
     def drop(self, name: str) -> None:
-        """Let go of what has this name, which may be nothing."""
+        """Forget what has this name, if anything has."""
         if (fd := self.stored.pop(name, None)) is not None:
             os.close(fd)
         if name in self._kept:
-            self._kept.discard(name)
+            self._kept.remove(name)
             self._notifier.send("FDSTOREREMOVE=1", f"FDNAME={name}")
 
-    def drop_unclaimed(self, wanted: Callable[[str], bool] = lambda name: False) -> None:
-        """After every record was taken up: what is still ``stored`` is of instances long gone."""
-        for name in [name for name in self.stored if not wanted(name)]:
+    def drop_unclaimed(self) -> None:
+        """Once every record is taken up: whatever nobody popped is of instances long gone."""
+        for name in tuple(self.stored):
             self.drop(name)

@@ -5,6 +5,7 @@ been taken up: whoever gets an answer gets a true one.
 """
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import Callable
@@ -22,6 +23,9 @@ from supervisor.contracts.event import Stamp, SupervisorStopping
 from supervisor.contracts.host import SELF
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
+from supervisor.daemon.activation import Activation
+from supervisor.daemon.unit import Unit
+from supervisor.daemon.watchdog import JournalLag
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
@@ -40,25 +44,31 @@ FAREWELL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def run(config: Config, paths: Paths) -> None:
+async def run(config: Config, paths: Paths, activation: Activation) -> None:
     """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all."""
     clock = SystemClock()
-    listener = listen(paths.socket, int(config.access.socket_mode, 8))
+    unit = Unit(activation)
+    listener = unit.listener() or listen(paths.socket, int(config.access.socket_mode, 8))
+    paths = dataclasses.replace(paths, socket=listener.path)
     state_dir = Path(paths.state_dir)
     tail = prepare(Path(paths.events), state_dir / "journal.json", clock.boot_id)
     bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
     bus.restore(tail.events)
     journal = Journal(Path(paths.events), _on_loop(bus))
-    bus.attach(journal.record)
+    lag = JournalLag(bus)
+    bus.attach(lag.watched(journal.record))
     try:
         house = _furnish(config, paths, clock, bus)
         supervisor = LocalSupervisor(house, _describe(house))
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(unit.beat)
             taken_up = await tasks.start(supervisor.serve)
             async with RpcServer(supervisor, bus, listener, config.access):
                 log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
-                reason = await _until_told(journal)
+                tasks.start_soon(unit.report, bus, lag, lambda: supervisor.info().counts)
+                reason = await _until_told(journal, unit)
                 detached = supervisor.leave()
+                unit.stopping(detached)
                 farewell = bus.publish(SupervisorStopping(reason=reason, detached=detached))
                 log.info("leaving", reason=reason, engines_left_running=detached)
                 await _delivered(bus, farewell)
@@ -128,11 +138,12 @@ def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
     return lambda counts: replace(about, counts=counts)
 
 
-async def _until_told(journal: Journal) -> str:
+async def _until_told(journal: Journal, unit: Unit) -> str:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
             if number == signal.SIGHUP:
-                journal.reopen()
+                with unit.reloading():
+                    journal.reopen()
             else:
                 return signal.Signals(number).name
     raise AssertionError("the signal stream does not end by itself")

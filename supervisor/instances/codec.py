@@ -38,14 +38,17 @@ UnreadableReason = Literal[
 
 MemberPath = tuple[str, ...]
 
-_OPEN: Final[tuple[tuple[MemberPath, type[msgspec.Struct]], ...]] = (
-    ((), InstanceRecord),
-    (("supervision",), Supervision),
-    (("supervision", "launch"), LaunchParams),
-    (("supervision", "launch", "options"), ServingOptions),
-)
-"""The objects of a record whose unknown members are kept. Launch parameters are among them, for
-what a client may not send is still what a newer daemon may have written."""
+_KNOWN: Final[dict[MemberPath, frozenset[str]]] = {
+    path: frozenset(field.encode_name for field in msgspec.structs.fields(struct))
+    for path, struct in (
+        ((), InstanceRecord),
+        (("supervision",), Supervision),
+        (("supervision", "launch"), LaunchParams),
+        (("supervision", "launch", "options"), ServingOptions),
+    )
+}
+"""The objects of a record whose unknown members are kept, and what is known of them. Launch
+parameters are among them, for what a client may not send a newer daemon may still have written."""
 
 
 class Unreadable(Exception):
@@ -90,8 +93,7 @@ def decode_record(data: bytes, name: str) -> Decoded:
     version = _schema_version(tree)
     unknown = {}
     for path, node in _objects(tree):
-        known = {field.encode_name for field in msgspec.structs.fields(dict(_OPEN)[path])}
-        if extra := {key: node.pop(key) for key in node.keys() - known}:
+        if extra := {key: node.pop(key) for key in node.keys() - _KNOWN[path]}:
             unknown[path] = extra
     try:
         record = msgspec.convert(tree, InstanceRecord)
@@ -151,7 +153,7 @@ def _schema_version(tree: dict[str, Any]) -> int:
 
 
 def _objects(tree: dict[str, Any]) -> Iterator[tuple[MemberPath, dict[str, Any]]]:
-    for path, _ in _OPEN:
+    for path in _KNOWN:
         node: Any = tree
         for member in path:
             node = node.get(member) if isinstance(node, dict) else None

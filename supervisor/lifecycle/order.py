@@ -65,6 +65,7 @@ def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
         raise InvalidLaunch("a model path is required (or a recipe that names one)")
     _check_text(params, params.model_path)
     _check_not_there_yet(params)
+    _check_amounts(params)
     options = params.options or ServingOptions()
     _check_options(options)
     env = dict(params.env or {})
@@ -140,6 +141,13 @@ def _check_not_there_yet(params: LaunchParams) -> None:
     """Refuse what a later version will do, rather than accept it and do something else."""
     if params.install is not UNSET:
         raise InvalidLaunch("install is not supported yet: install the engine by hand")
+
+
+def _check_amounts(params: LaunchParams) -> None:
+    amounts = {"readyDeadlineMs": params.ready_deadline_ms, "memoryBytes": params.memory_bytes}
+    for name, amount in amounts.items():
+        if amount is not UNSET and amount < 1:
+            raise InvalidLaunch(f"{name} must be at least 1")
 
 
 def _check_options(options: ServingOptions) -> None:

@@ -15,6 +15,8 @@ from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
     Done,
+    DrainParams,
+    DrainReply,
     EngineListing,
     InstanceDetail,
     InstanceListing,
@@ -117,6 +119,22 @@ async def _cancel(session: Session, params: StopParams) -> InstanceView:
     return await session.supervisor.cancel(
         params.name, nonce=_given(params.nonce), grace_ms=_given(params.grace_ms)
     )
+
+
+@METHODS.method(
+    "instance.restart", Role.OPERATE, "End an engine and start it again as it was", finishes=True
+)
+async def _restart(session: Session, params: StopParams) -> InstanceView:
+    return await session.supervisor.restart(
+        params.name, nonce=_given(params.nonce), grace_ms=_given(params.grace_ms)
+    )
+
+
+@METHODS.method(
+    "supervisor.drain", Role.OPERATE, "Stop every instance; meanwhile nothing starts", finishes=True
+)
+async def _drain(session: Session, params: DrainParams) -> DrainReply:
+    return await session.supervisor.drain(grace_ms=_given(params.grace_ms))
 
 
 @METHODS.method("instance.wait", Role.READ, "Reply once an instance is ready, or has ended")

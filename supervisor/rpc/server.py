@@ -2,6 +2,8 @@
 
 import asyncio
 
+import anyio.to_thread
+
 from supervisor.bus import Bus
 from supervisor.contracts.config import AccessConfig
 from supervisor.lifecycle.api import Supervisor
@@ -57,7 +59,7 @@ class RpcServer:
         """Take no more connections, answer who waits with ``unavailable``, and hang up."""
         if self._server is not None:
             self._server.close()
-        self._listener.close()
+        await anyio.to_thread.run_sync(self._listener.close)
         for connection in tuple(self._connections):
             connection.stop()
         running = tuple(self.tasks)

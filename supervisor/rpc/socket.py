@@ -28,11 +28,14 @@ class Listener:
 
     sock: socket.socket
     path: str
-    identity: tuple[int, int]
+    identity: tuple[int, int] | None
+    """None where the file is another's, who listens on when we do not."""
 
     def close(self) -> None:
-        """Stop listening, and take the file away if it is still this socket's."""
+        """Stop listening, and take the file away if it is ours and still this socket's."""
         self.sock.close()
+        if self.identity is None:
+            return
         with suppress(OSError):
             if _identity(os.lstat(self.path)) == self.identity:
                 os.unlink(self.path)
@@ -59,6 +62,24 @@ def listen(path: str, mode: int = 0o600) -> Listener:
             return _bind(path, mode)
     except OSError as error:
         raise SocketError(f"cannot listen at {path}: {error.strerror or error}") from error
+
+
+def adopt(fd: int) -> Listener:
+    """Serve on a socket that systemd holds, and its file with it. Takes ``fd`` over.
+
+    Connections that are not accepted when the daemon leaves wait there for the next one.
+    """
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    path = sock.getsockname()
+    stream = sock.family == socket.AF_UNIX and sock.type == socket.SOCK_STREAM
+    if not (stream and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)):
+        sock.close()
+        raise SocketError(f"descriptor {fd} is no listening Unix stream socket")
+    if not isinstance(path, str):
+        sock.close()
+        raise SocketError(f"descriptor {fd} listens at the abstract address {path!r}, not a path")
+    return Listener(sock, path, None)
 
 
 def _prepare(directory: Path) -> None:

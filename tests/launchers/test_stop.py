@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import CannotTellError, Exit, Running
-from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process import ProcessLauncher, census
 from supervisor.launchers.process.procfs import read_stat
 from tests.launchers.conftest import (
     AT_ONCE,
@@ -238,6 +238,19 @@ async def test_what_kill_does_not_end_is_reported(
     assert receipt.swept == ()
     assert receipt.exit is not None
     assert alive(pids[0])
+
+
+async def test_a_proc_that_hides_the_engine_ends_nothing(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await ground.stub()
+    with monkeypatch.context() as patch:
+        patch.setattr(census, "processes", list)
+        with pytest.raises(CannotTellError):
+            await running.stop(PATIENT, 0)
+        assert await running.liveness() == "alive"
+        assert await running.owns_socket(2**31) == "unknown"
+    assert alive(ground.pid(running))
 
 
 async def test_a_cancelled_stop_kills_nobody(ground: Ground) -> None:

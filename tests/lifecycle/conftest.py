@@ -26,8 +26,8 @@ def no_descriptor_leaks() -> Iterator[None]:
     before = descriptors()
     yield
     gc.collect()
-    more = {fd: target for fd, target in descriptors().items() if fd not in before}
-    assert len(more) <= len(before.keys() - descriptors().keys()), more
+    after = descriptors()
+    assert len(after) <= len(before), {fd: after[fd] for fd in after.keys() - before.keys()}
 
 
 @pytest.fixture

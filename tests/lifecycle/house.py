@@ -6,6 +6,7 @@ end nothing of any launch can hide.
 """
 
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -254,6 +255,13 @@ def bearers(nonces: set[str]) -> Iterator[int]:
                     yield int(entry)
 
 
+def kill_leftovers(nonces: set[str]) -> None:
+    """After a test that failed: what it started must not disturb the next one."""
+    for pid in bearers(nonces):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def is_running(pid: int) -> bool:
     """Whether a process lives; a zombie does not."""
     try:
@@ -319,9 +327,13 @@ async def opened(
         at=at,
     )
     home = Home(folder, house, LocalSupervisor(house, info))
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(home.supervisor.serve)
-        yield home
+    try:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(home.supervisor.serve)
+            yield home
+            if clean:
+                await home.nothing_left()
+            tasks.cancel_scope.cancel()
+    finally:
         if clean:
-            await home.nothing_left()
-        tasks.cancel_scope.cancel()
+            kill_leftovers(home.nonces)

@@ -32,7 +32,13 @@ from supervisor.contracts.instance import (
     LaunchParams,
     ProcessHandle,
 )
-from supervisor.contracts.rpc import EngineEntry, EngineListing, PlanReply, SupervisorInfo
+from supervisor.contracts.rpc import (
+    DrainReply,
+    EngineEntry,
+    EngineListing,
+    PlanReply,
+    SupervisorInfo,
+)
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.errors import (
     InvalidLaunch,
@@ -228,6 +234,17 @@ class FakeSupervisor(Supervisor):
         )
         self.views[name] = view(name, "exited")
         return found
+
+    async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
+        await self.stop(name, nonce=nonce, grace_ms=grace_ms)
+        self.views[name] = view(name, "ready")
+        return self.views[name]
+
+    async def drain(self, *, grace_ms: int | None) -> DrainReply:
+        names = tuple(sorted(self.views))
+        for name in names:
+            await self.stop(name, nonce=None, grace_ms=grace_ms)
+        return DrainReply(stopped=names, failed={})
 
     async def cancel(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         return await self.stop(name, nonce=nonce, grace_ms=grace_ms)

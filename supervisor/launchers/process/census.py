@@ -23,7 +23,7 @@ KERNEL_THREADS = 2
 
 
 class ScanFailedError(Exception):
-    """No complete answer could be had in time: who lives is not known."""
+    """No complete answer could be had: who lives is not known."""
 
 
 class Census:

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
-from supervisor.launchers.process.census import Census, CensusTaker
+from supervisor.launchers.process.census import Census, CensusTaker, ScanFailedError
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
 
@@ -65,6 +65,9 @@ class Tree:
         seen = self._sort(await self.census.take())
         if not seen.members:
             seen = self._sort(await self.census.take())
+        if self.watch and self.watch.alive() and self.leader not in {m.pid for m in seen.members}:
+            # Such as under hidepid: then it hides others, too.
+            raise ScanFailedError
         return seen
 
     async def owns_socket(self, inode: int) -> Ownership:
