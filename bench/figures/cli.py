@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.figure import Bound, Figure, Row, Skip, row
 from bench.parts.daemon import daemon
+from bench.parts.peers import environment
 from bench.parts.supervisord import supervisord
 from bench.stage import Stage
 from bench.turns import in_turns
@@ -22,7 +23,13 @@ PASS, ASYNCIO, PEER = "python -c pass", "import asyncio", "supervisorctl"
 def timed(*command: str) -> Callable[[], float]:
     def run() -> float:
         began = time.perf_counter_ns()
-        subprocess.run(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment(),
+            check=True,
+        )
         return (time.perf_counter_ns() - began) / 1e6
 
     return run

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.parts.engine import EngineProgram
 from bench.parts.helpers import beside
 from bench.parts.news import News
-from bench.parts.peers import Peers
+from bench.parts.peers import Peers, environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ def circus(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=environment(),
     )
     try:
         with beside(

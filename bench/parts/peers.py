@@ -52,5 +52,10 @@ class Peers:
         return folder
 
 
+def environment() -> dict[str, str]:
+    """For a peer's process: a ``PYTHONPATH`` of ours would put our ``supervisor`` before theirs."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+
+
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it failed without a word"])[-1][:200]

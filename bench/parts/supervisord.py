@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.parts.engine import EngineProgram
 from bench.parts.news import News
-from bench.parts.peers import Peers
+from bench.parts.peers import Peers, environment
 
 LISTENER = Path(__file__).with_name("supervisord_listener.py")
 START_S = 20.0
@@ -87,6 +87,7 @@ def supervisord(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=environment(),
     )
     one = Supervisord(config, f"{folder}/s", count, news)
     try:

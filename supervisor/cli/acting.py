@@ -1,4 +1,4 @@
-"""``stop``, ``cancel``, ``restart``, ``drain``, ``wait``, and ``rpc`` for everything that has no command of its own."""
+"""``stop``, ``cancel``, ``restart``, ``drain``, ``release``, ``wait``, and ``rpc`` for everything that has no command of its own."""
 
 import argparse
 import sys
@@ -12,7 +12,14 @@ from supervisor.cli.launching import show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
 from supervisor.contracts.instance import InstanceView
-from supervisor.contracts.rpc import DrainParams, DrainReply, StopParams, WaitParams
+from supervisor.contracts.rpc import (
+    DrainParams,
+    DrainReply,
+    NameParams,
+    ReleaseReply,
+    StopParams,
+    WaitParams,
+)
 
 
 def add_commands(add: Add) -> None:
@@ -27,6 +34,8 @@ def add_commands(add: Add) -> None:
         command.add_argument("--nonce", help="only this one launch of the name")
     draining = add("drain", "Stop every instance.", run=drain)
     draining.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
+    releasing = add("release", "Give up a hold that has no process.", run=release)
+    releasing.add_argument("name", metavar="NAME")
     waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
     waiting.add_argument("name", metavar="NAME")
     waiting.add_argument("--for", dest="until", choices=("ready", "exited"), default="ready")
@@ -52,6 +61,16 @@ def drain(context: Context, args: argparse.Namespace) -> int:
     shown = context.show(reply, DrainReply, _show_drained)
     left = msgspec.json.decode(reply, type=DrainReply).failed
     return FAILED if left else shown
+
+
+def release(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("instance.release", NameParams(name=args.name))
+    name = printable(args.name)
+    return context.show(
+        reply,
+        ReleaseReply,
+        lambda told: say(f"{name} released {printable(','.join(told.devices))}".rstrip()),
+    )
 
 
 def cancel(context: Context, args: argparse.Namespace) -> int:

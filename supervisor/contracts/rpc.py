@@ -13,6 +13,7 @@ from supervisor.contracts.engine import (
     LaunchPlan,
 )
 from supervisor.contracts.event import Cursor
+from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import InstanceView
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -136,6 +137,12 @@ class DrainReply(Fact, frozen=True, kw_only=True):
     stopped: tuple[str, ...]
     failed: dict[str, str]
     """Name to the reason why it is still there."""
+
+
+class ReleaseReply(Fact, frozen=True, kw_only=True):
+    """Devices that the hold is known to have kept."""
+
+    devices: tuple[DeviceId, ...]
 
 
 class SupervisorInfo(Fact, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from supervisor.contracts.engine import LaunchPlan, StopStyle
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.failure import SpawnReason
+from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import HandleReference, Liveness, Ownership
 
 
@@ -114,6 +115,15 @@ class Gated(ABC):
         """End the waiting stub and return when it is gone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """A living process that carries an instance's marks although no record can be read."""
+
+    process: MemberProcess
+    devices: tuple[DeviceId, ...]
+    """What its marks say it was given."""
+
+
 class NotOursError(Exception):
     """The handle names something that another launch, or nobody of ours, started."""
 
@@ -135,4 +145,10 @@ class Launcher(ABC):
 
         ``Running.liveness`` of a handle that is certainly not ours any more is ``gone``; one that
         cannot be judged is ``unknown``.
+        """
+
+    @abstractmethod
+    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+        """Who carries the marks of an instance whose record cannot be read: of that nonce, or of
+        that name where the nonce is lost too.
         """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.host import HostProfile
+from supervisor.contracts.host import DeviceId, HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
 
@@ -65,6 +65,13 @@ class Supervisor(ABC):
         """End the engine and start it again with the same params, name, port and devices.
 
         Returns at readiness. An ended instance is launched again as it was. Raises as ``launch``.
+        """
+
+    @abstractmethod
+    async def release(self, name: str) -> tuple[DeviceId, ...]:
+        """Give up a hold that has no process: says which devices it is known to have had.
+
+        Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs.
         """
 
     @abstractmethod

@@ -243,16 +243,16 @@ class Instance:
             self.reserved = True
             self._tell()
         for chance in range(1, PORT_ATTEMPTS + 1):
-            prepared = await preparation.run(self.record)
-            self._house.at("prepared")
-            given = ledger.supervision.launch.ready_deadline_ms
-            await self._attempt.spawn(prepared, given or prepared.plan.health.ready_deadline_ms)
             try:
+                prepared = await preparation.run(self.record)
+                self._house.at("prepared")
+                given = ledger.supervision.launch.ready_deadline_ms
+                await self._attempt.spawn(prepared, given or prepared.plan.health.ready_deadline_ms)
                 await self._until_ready()
                 return
             except Problem as problem:
-                early = isinstance(problem.failure, ExitedEarly) and chance < PORT_ATTEMPTS
-                if not (early and await self._moved_port(preparation)):
+                suspect = chance < PORT_ATTEMPTS and _may_mean_stolen(problem.failure)
+                if not (suspect and await self._moved_port(preparation)):
                     raise
 
     async def _until_ready(self) -> None:
@@ -261,9 +261,15 @@ class Instance:
         self._tell()
 
     async def _moved_port(self, preparation: Preparation) -> bool:
-        """Whether a stranger took the pool port before the engine bound it; then take another."""
+        """Whether a stranger took the pool port before the engine bound it; then take another.
+
+        What the engine itself left behind may hold the port too, and goes with its tree.
+        """
         moved = await preparation.another_port(self.record)
-        if moved is None or await self._clear_tree(EARLY_EXIT_GRACE_MS) is None:
+        if moved is not None and self._attempt.running is not None:
+            cleared = await self._clear_tree(EARLY_EXIT_GRACE_MS)
+            moved = await preparation.another_port(self.record) if cleared else None
+        if moved is None:
             return False
         self._ledger.publish(PortChanged(from_=self.record.port, to=moved))
         self._new_attempt()
@@ -546,3 +552,10 @@ class Instance:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _may_mean_stolen(failure: LaunchFailure) -> bool:
+    """Found taken by the preflight, or perhaps by an engine that then could not bind."""
+    if isinstance(failure, SpawnFailed):
+        return failure.reason == "port-taken"
+    return isinstance(failure, ExitedEarly)

@@ -21,7 +21,7 @@ from supervisor import __version__
 from supervisor.clock import rfc3339, rfc3339_in
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
-from supervisor.contracts.event import RecordQuarantined, SupervisorStarted, TaskCrashed, Warning_
+from supervisor.contracts.event import Released, SupervisorStarted, TaskCrashed, Warning_
 from supervisor.contracts.failure import (
     AlreadyRunning,
     LaunchFailure,
@@ -29,7 +29,7 @@ from supervisor.contracts.failure import (
     SpawnFailed,
     UnsupportedFailure,
 )
-from supervisor.contracts.host import SELF, HostProfile
+from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import (
     RECORD_SCHEMA,
     InstanceRecord,
@@ -52,6 +52,7 @@ from supervisor.lifecycle.errors import (
     LaunchRefused,
     LifecycleError,
     NoSuchInstance,
+    NotOurs,
     PinnedInstance,
     Unavailable,
     WaitTimedOut,
@@ -61,6 +62,7 @@ from supervisor.lifecycle.instance import Command, Instance
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
+from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.views import tombstone_view
 
@@ -79,6 +81,7 @@ class LocalSupervisor(Supervisor):
         self._instances: dict[str, Instance] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._quarantine = Quarantine(house, ())
         self._leaving = False
         self._draining = 0
 
@@ -113,10 +116,9 @@ class LocalSupervisor(Supervisor):
                 found=len(loaded.records),
             )
         )
-        for lost in loaded.quarantined:
-            house.publish(
-                RecordQuarantined(instance=lost.name, path=str(lost.path), reason=lost.detail)
-            )
+        self._quarantine = Quarantine(house, loaded.quarantined)
+        assert self._tasks is not None, "serve() runs first"
+        self._tasks.start_soon(self._quarantine.watch, name="quarantine")
         for name, record in loaded.records.items():
             writable = name not in loaded.read_only
             spec = engine_spec(record.engine)
@@ -206,7 +208,7 @@ class LocalSupervisor(Supervisor):
         host, snapshot = await self._host()
         spec, runtime = self._supported(order, host)
         # From here to the return there is no wait: that makes the reservation one step.
-        if order.name in self._instances:
+        if order.name in self._instances or self._quarantine.bars(order.name):
             raise Problem(AlreadyRunning(name=order.name))
         granted = self._grant(order, host, snapshot)
         preparation = self._preparation(order, spec, runtime, host, snapshot)
@@ -393,6 +395,15 @@ class LocalSupervisor(Supervisor):
         if found.refusal is not None:
             raise found.refusal
         return self._outcome(found)
+
+    async def release(self, name: str) -> tuple[DeviceId, ...]:
+        if name in self._instances:
+            raise NotOurs(f"{name} is a running instance, and no hold; stop it instead")
+        if name not in self._quarantine:
+            raise NoSuchInstance(f"there is no hold named {name!r}")
+        devices = await self._quarantine.release(name)
+        self._house.publish(Released(instance=name, devices=devices))
+        return devices
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         stopped: list[str] = []

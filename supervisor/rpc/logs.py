@@ -19,8 +19,10 @@ WINDOW_BYTES = 4 << 20
 STEP_BYTES = 256 * 1024
 """What a follower reads at once."""
 
-_REPLY_BYTES_PER_LINE = 1_900
-_REPLY_BYTES = 4 << 20
+# What a reply may hold: 100 KB for fifty lines, and in proportion for more.
+_REPLY_LEAST = 95_000
+_REPLY_PER_LINE = 1_900
+_REPLY_MOST = 4 << 20
 
 _BREAK = re.compile(rb"\r\n|[\r\n]")
 # CSI and OSC sequences, the other string sequences, and two-byte escapes.
@@ -73,8 +75,11 @@ def read_from(path: str, cursor: int, mask: Mask, *, unfinished: bool = False) -
         data = os.pread(fd, STEP_BYTES, cursor)
     finally:
         os.close(fd)
-    # A line longer than a step is given in pieces: waiting for its end would stop the reader.
-    pieces, used = _split(data, unfinished or len(data) == STEP_BYTES)
+    at_end = cursor + len(data) >= size
+    pieces, used = _split(data, unfinished and at_end)
+    if not used and not at_end:
+        # A line longer than a step is given in pieces: waiting for its end would stop the reader.
+        pieces, used = _split(data, unfinished=True)
     return Chunk(tuple(mask(_clean(piece)) for piece in pieces), cursor + used)
 
 
@@ -92,7 +97,7 @@ def _tail(fd: int, lines: int, mask: Mask, unfinished: bool) -> Chunk:
     pieces, used = _split(data, unfinished)
     if start and len(pieces) > 1:
         pieces = pieces[1:]
-    room = min(_REPLY_BYTES, max(LINE_BYTES, lines * _REPLY_BYTES_PER_LINE))
+    room = min(_REPLY_MOST, max(_REPLY_LEAST, lines * _REPLY_PER_LINE))
     kept: list[str] = []
     for piece in reversed(pieces[max(0, len(pieces) - lines) :]):
         line = mask(_clean(piece))

@@ -26,6 +26,7 @@ from supervisor.contracts.rpc import (
     NameParams,
     NoParams,
     PlanReply,
+    ReleaseReply,
     StopParams,
     SubscribeParams,
     Subscription,
@@ -135,6 +136,11 @@ async def _restart(session: Session, params: StopParams) -> InstanceView:
 )
 async def _drain(session: Session, params: DrainParams) -> DrainReply:
     return await session.supervisor.drain(grace_ms=_given(params.grace_ms))
+
+
+@METHODS.method("instance.release", Role.OPERATE, "Give up a hold that has no process")
+async def _release(session: Session, params: NameParams) -> ReleaseReply:
+    return ReleaseReply(devices=await session.supervisor.release(params.name))
 
 
 @METHODS.method("instance.wait", Role.READ, "Reply once an instance is ready, or has ended")

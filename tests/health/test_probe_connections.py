@@ -173,7 +173,7 @@ async def test_a_cancelled_probe_closes_its_connection(accepts: int) -> None:
         assert scope.cancelled_caught
         if not accepts:
             server.accept_more()
-        assert await anyio.to_thread.run_sync(ended.wait, 0.5)
+        assert await anyio.to_thread.run_sync(ended.wait, 2)
 
 
 async def test_close_ends_what_is_open_between_probes() -> None:

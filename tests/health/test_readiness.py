@@ -170,7 +170,7 @@ async def test_a_hung_engine_is_judged_within_the_deadline_and_one_timeout() -> 
                 verdict = await _wait_for(probe, 150)
                 assert isinstance(verdict, Expired)
                 assert verdict.last.kind == "timeout"
-                assert time.monotonic() - began < 0.15 + 0.1 + 0.1
+                assert time.monotonic() - began < 0.15 + 0.1 + 0.5
 
 
 async def test_the_lag_between_the_first_200_and_ready_is_small() -> None:

@@ -272,7 +272,7 @@ async def test_two_stops_at_once_are_one(ground: Ground) -> None:
 
 async def test_a_session_of_strangers_under_a_recycled_number_is_not_ours(ground: Ground) -> None:
     """The worst of reuse: an alien session whose number is our dead leader's pid."""
-    stranger = await ground.start("sh", "-c", "sleep 600 & wait", env={"PATH": "/usr/bin:/bin"})
+    stranger = await ground.start("sh", "-c", "sleep 60 & wait", env={"PATH": "/usr/bin:/bin"})
     handle = ground.handle(stranger)
     await anyio.sleep(0.1)
     assert handle.start_token

@@ -30,8 +30,10 @@ class Pending:
             self.failure = refused.failure
 
 
-@pytest.mark.parametrize("verb", ["cancel", "stop"])
-@pytest.mark.parametrize("after", [0, 0.05, 0.5, 2])
+@pytest.mark.parametrize(
+    ("verb", "after"),
+    [("cancel", 0), ("cancel", 0.05), ("cancel", 0.5), ("cancel", 2), ("stop", 0), ("stop", 0.5)],
+)
 async def test_a_loading_engine_is_cancelled(home: Home, verb: str, after: float) -> None:
     port = free_port()
     pending = Pending(home, binary=home.stub(load=120), port=port, devices=(A,))
@@ -70,9 +72,9 @@ async def test_a_cancel_between_any_two_steps(tmp_path: Path, step: str, turns: 
 
 
 async def test_a_sweep_of_cancels_over_the_start(home: Home) -> None:
-    """Every millisecond of the first 60, the moments around the exec among them."""
+    """Through the first 60 ms, the moments around the exec among them."""
     binary = home.stub(load=120)
-    for after_ms in range(60):
+    for after_ms in range(0, 60, 2):
         name = f"x{after_ms}"
         pending = Pending(home, name, binary=binary, devices=(A,))
         async with anyio.create_task_group() as tasks:

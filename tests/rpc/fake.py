@@ -240,6 +240,11 @@ class FakeSupervisor(Supervisor):
         self.views[name] = view(name, "ready")
         return self.views[name]
 
+    async def release(self, name: str) -> tuple[str, ...]:
+        if name not in self.views:
+            raise NoSuchInstance(f"there is no hold named {name!r}")
+        return ("D0",)
+
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         names = tuple(sorted(self.views))
         for name in names:

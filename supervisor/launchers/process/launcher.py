@@ -5,10 +5,12 @@ with the loop, no signal tied to our death; after our end a new daemon attaches 
 """
 
 import anyio
+import anyio.to_thread
 
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.instance import HandleReference, ProcessHandle
-from supervisor.launchers.base import Gated, Launcher, Running, SpawnTicket
+from supervisor.launchers.base import Bearer, Gated, Launcher, Running, SpawnTicket
+from supervisor.launchers.process.bearers import find_bearers
 from supervisor.launchers.process.census import CensusTaker
 from supervisor.launchers.process.gated import GatedProcess
 from supervisor.launchers.process.identity import Verdict, examine
@@ -57,6 +59,9 @@ class ProcessLauncher(Launcher):
             raise TypeError(f"not a handle of a process: {ref!r}")
         verdict, pidfd = await examine(ref, nonce, self._boot_id)
         return self._running(ref, nonce, verdict, watch_if_ours(verdict, pidfd))
+
+    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+        return await anyio.to_thread.run_sync(find_bearers, name, nonce, abandon_on_cancel=True)
 
     def _running(
         self, ref: ProcessHandle, nonce: str, verdict: Verdict, watch: ExitWatch | None

@@ -1,0 +1,116 @@
+"""Records that cannot be read, and the devices they keep from everybody.
+
+What cannot be read frees nothing. A process that still carries the lost record's marks keeps its
+devices; so does a record that says nothing at all, which keeps every device that nobody claims,
+until a person releases it. Only a record that names its nonce, and of which no process is left,
+holds nothing any more.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from supervisor.contracts.device import AcceleratorInfo
+from supervisor.contracts.event import RecordQuarantined
+from supervisor.contracts.host import DeviceId
+from supervisor.instances.lease import memory_is_hosts
+from supervisor.instances.loading import Quarantined
+from supervisor.launchers.base import Bearer
+from supervisor.lifecycle.house import House
+
+RECHECK_S = 10.0
+
+
+@dataclass(slots=True)
+class Case:
+    """One unreadable file and what is known about its instance."""
+
+    item: Quarantined
+    bearers: tuple[Bearer, ...] = ()
+    looked: bool = field(default=False)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.bearers)
+
+    @property
+    def mute(self) -> bool:
+        """Nothing tells whose devices these were: neither the file nor a process."""
+        said = self.item.nonce is not None or self.item.devices is not None
+        return not said and not self.bearers and self.item.reason != "not-a-file"
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        """The devices that are certainly in use."""
+        if not self.bearers:
+            return ()
+        told = [device for bearer in self.bearers for device in bearer.devices]
+        return tuple(dict.fromkeys([*(self.item.devices or ()), *told]))
+
+
+class Quarantine:
+    """The cases of one state directory. Used on the event loop only."""
+
+    def __init__(self, house: House, items: Iterable[Quarantined]) -> None:
+        self._house = house
+        self._cases = {item.name: Case(item) for item in items}
+
+    async def watch(self) -> None:
+        """Report each case, and go on looking while one may still be alive."""
+        for case in self._cases.values():
+            await self._look(case)
+            self._house.publish(
+                RecordQuarantined(
+                    instance=case.item.name,
+                    path=str(case.item.path),
+                    reason=f"{case.item.reason}: {case.item.detail}",
+                )
+            )
+        while any(case.alive for case in self._cases.values()):
+            await anyio.sleep(RECHECK_S)
+            for case in tuple(self._cases.values()):
+                if case.alive:
+                    await self._look(case)
+
+    def bars(self, name: str) -> bool:
+        """Whether an engine of this name may be running that no record tells about."""
+        case = self._cases.get(name)
+        return case is not None and (case.alive or not case.looked)
+
+    def withheld(
+        self, offered: Sequence[AcceleratorInfo], claimed: Iterable[DeviceId]
+    ) -> Mapping[DeviceId, str]:
+        """Devices that go to nobody, each with the reason."""
+        reasons: dict[DeviceId, str] = {}
+        taken = set(claimed)
+        for name, case in self._cases.items():
+            certain = case.devices
+            if case.mute or not case.looked:
+                certain = tuple(
+                    device.id
+                    for device in offered
+                    if device.id not in taken and not memory_is_hosts(device)
+                )
+            for device in certain:
+                reasons[device] = (
+                    f"the record of {name} cannot be read; once its engine is gone for certain, "
+                    f"free the device with `enginectl release {name}`"
+                )
+        return reasons
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._cases
+
+    async def release(self, name: str) -> tuple[DeviceId, ...]:
+        """A person vouches that nothing of it runs: forget the file and what it held."""
+        case = self._cases.pop(name)
+        await self._house.store.discard(case.item)
+        return case.devices
+
+    async def _look(self, case: Case) -> None:
+        found: list[Bearer] = []
+        for launcher in self._house.launchers.values():
+            found += await launcher.bearers(case.item.name, case.item.nonce)
+        case.bearers = tuple(found)
+        case.looked = True
