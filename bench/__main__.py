@@ -1,6 +1,7 @@
 """``python -m bench``: measure what is named, or all there is."""
 
 import argparse
+import os
 import sys
 import time
 import traceback
@@ -22,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for figure in FIGURES.values():
             print(f"{figure.name:12} {figure.title}")
         return 0
+    if options.realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     whole = run(options.names or list(FIGURES), options.scale, peers=options.peers, say=_say)
     path = report.write(whole, options.into)
     print(report.table(whole.figures))
@@ -64,7 +67,7 @@ def run(
 
 
 def _measured(figure: Figure, stage: Stage) -> Outcome:
-    began = time.monotonic()
+    began, load = time.monotonic(), os.getloadavg()[0]
     problem, failed = None, False
     rows: list[Row] = []
     try:
@@ -78,6 +81,7 @@ def _measured(figure: Figure, stage: Stage) -> Outcome:
         name=figure.name,
         title=figure.title,
         seconds=round(time.monotonic() - began, 1),
+        load=load,
         rows=tuple(rows),
         problem=problem,
         failed=failed,
@@ -101,6 +105,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     ):
         size.add_argument(f"--{scale}", dest="scale", action="store_const", const=scale, help=words)
     parser.set_defaults(scale="default")
+    parser.add_argument(
+        "--realtime",
+        action="store_true",
+        help="run all sides at SCHED_FIFO 1, to measure them and not a busy machine's neighbours",
+    )
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="install none")
     parser.add_argument("--into", type=Path, default=report.RESULTS, help="folder for the JSON")
     parser.add_argument("--list", action="store_true", help="name the figures, and do nothing")

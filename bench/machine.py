@@ -20,6 +20,7 @@ def facts(scratch: Path) -> dict[str, object]:
         "cpus": len(os.sched_getaffinity(0)),
         "memoryBytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load": os.getloadavg(),
+        "realtime": os.sched_getscheduler(0) == os.SCHED_FIFO,
         "pid1": Path("/proc/1/comm").read_text().strip(),
         "scratchFilesystem": file_system(scratch),
         "python": sys.version.split()[0],

@@ -21,6 +21,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     seconds: float
+    load: float
+    """Of the last minute before it, other figures included."""
     rows: tuple[Row, ...]
     problem: str | None = None
     failed: bool = False

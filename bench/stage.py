@@ -60,7 +60,7 @@ def set_stage(scale: Scale, engine: EngineProgram, peers: Peers, folder: Path) -
         with ExitStack() as closing:
             yield Stage(scale=scale, folder=folder, engine=engine, peers=peers, closing=closing)
     finally:
-        sweep(folder)
+        sweep(folder.parent)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.parts.engine import EngineProgram
 from bench.parts.helpers import beside
 from bench.parts.news import News
-from bench.parts.peers import Peers, environment
+from bench.parts.peers import Peers, end, environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,5 @@ def circus(
             pids = json.loads(listener.stdout.readline())
             yield Circus(pids, news)
     finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
         news.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 PINS = ("supervisor==4.3.0", "circus==0.19.0")
 INSTALL_S = 180
+END_S = 2.0
 
 
 class Peers:
@@ -55,6 +56,18 @@ class Peers:
 def environment() -> dict[str, str]:
     """For a peer's process: a ``PYTHONPATH`` of ours would put our ``supervisor`` before theirs."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a peer's daemon. After its children were killed, circus takes more than 15 s to leave;
+    what it then leaves behind is found by the stage's sweep.
+    """
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _last_line(text: str) -> str:

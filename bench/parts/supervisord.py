@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.parts.engine import EngineProgram
 from bench.parts.news import News
-from bench.parts.peers import Peers, environment
+from bench.parts.peers import Peers, end, environment
 
 LISTENER = Path(__file__).with_name("supervisord_listener.py")
 START_S = 20.0
@@ -95,12 +95,7 @@ def supervisord(
         yield one
     finally:
         one.close()
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
         news.close()
 
 

@@ -1,4 +1,4 @@
-"""``stop``, ``cancel``, ``restart``, ``drain``, ``release``, ``wait``, and ``rpc`` for everything that has no command of its own."""
+"""Commands that change an instance or wait for one, and ``rpc`` for whatever has no command."""
 
 import argparse
 import sys

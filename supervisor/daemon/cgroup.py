@@ -6,8 +6,8 @@ In a delegated unit the daemon itself sits in ``supervisor`` and the instances b
     engined.service/supervisor/    the daemon, as soon as it runs
     engined.service/engines/NAME/  an instance
 
-No controller is ever enabled in the unit's own cgroup. A cgroup that hands controllers down takes
-no processes, so the next start, with engines left over, would fail before it reached us (219/CGROUP).
+No controller is ever enabled in the unit's own cgroup: one that hands controllers down takes no
+processes, and the next start, with engines left over, would fail before it reached us (219/CGROUP).
 ``DelegateSubgroup=`` does the daemon's part from systemd 254 on; Debian 12 has 252.
 """
 
@@ -44,9 +44,9 @@ def step_aside() -> None:
 def own_cgroup_root(supervisor_id: str) -> Path | None:
     """A directory in which one cgroup an instance can be made; it is there when this returns.
 
-    None where cgroups are not ours to make: without version 2, in a unit without ``Delegate=``, in a
-    user's session, in a container that may only look. Outside systemd it lies below our own cgroup,
-    so that engines stay within whatever limits us, and bears the id of our state directory.
+    None where cgroups are not ours to make: without version 2, in a unit without ``Delegate=``,
+    in a user's session, in a container that may only look. Outside systemd it lies below our own
+    cgroup, so that engines stay within whatever limits us, and bears the id of the state directory.
     """
     own = _own()
     if unit := _delegated(own):

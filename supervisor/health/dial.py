@@ -10,6 +10,7 @@ import anyio
 from supervisor.health.address import IPAddress
 from supervisor.health.outcome import Lost, Miss
 
+_CLOSED_AT_ONCE = "the server closed the connection at once"
 _HANG_UP = struct.pack("=ii", 1, 0)
 
 
@@ -64,6 +65,8 @@ async def dial(address: IPAddress, port: int) -> Connection:
             if not code and not _is_connected(sock):
                 await anyio.wait_writable(sock)
                 code = _error_of(sock)
+        if code == errno.ECONNRESET:
+            raise Lost(f"{place}: {_CLOSED_AT_ONCE}")
         if code:
             raise Miss(
                 "refused" if code == errno.ECONNREFUSED else "unreachable",
@@ -84,7 +87,7 @@ def _refuse_ourselves(sock: Connection, place: str) -> None:
     try:
         itself = sock.getsockname() == sock.getpeername()
     except OSError:
-        raise Lost(f"{place}: closed at once") from None
+        raise Lost(f"{place}: {_CLOSED_AT_ONCE}") from None
     if itself:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _HANG_UP)
         raise Miss("refused", f"{place}: nothing listens, the probe met itself")

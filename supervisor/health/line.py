@@ -6,6 +6,7 @@ says no ``Connection: close``, which would leave the engine's port in TIME_WAIT:
 has it, and that is the probe.
 """
 
+import errno
 from dataclasses import dataclass
 
 import aiohttp
@@ -97,8 +98,9 @@ class Line:
             self._connection.close()
 
     def _hand_over(self, _: object) -> Connection:
+        """Called a second time once the connection is gone: aiohttp retries by itself."""
         if self._handed_over:
-            raise ConnectionResetError("the kept connection is gone")
+            raise ConnectionResetError(errno.ECONNRESET, "the server hung up")
         self._handed_over = True
         return self._connection
 

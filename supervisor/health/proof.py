@@ -5,6 +5,7 @@ before also means that a stranger on the port gets neither the request nor the e
 """
 
 import errno
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -13,7 +14,7 @@ from supervisor.contracts.instance import Ownership
 from supervisor.health.dial import Connection
 from supervisor.health.outcome import Lost, Miss
 from supervisor.health.pacing import look_pause_s
-from supervisor.health.sockdiag import ServerSide, TcpState, Unprovable, server_side
+from supervisor.health.sockdiag import ServerSide, TcpState, Unprovable, own_side, server_side
 
 DEFERRED_AFTER_S = 0.005
 ABSENT_AFTER_S = 0.05
@@ -36,15 +37,12 @@ async def prove(connection: Connection, owner: Owner, method: str) -> None:
     began = anyio.current_time()
     suspect = 0
     while True:
-        side = _look(connection)
+        side = _look(connection, server_side)
         waited = anyio.current_time() - began
         pause = look_pause_s(waited)
         if side is None:
             if waited >= ABSENT_AFTER_S:
-                raise Miss(
-                    "unproved",
-                    f"{connection.place}: the server's side is not in this network namespace",
-                )
+                raise _absent(connection)
         elif side.closed:
             raise Lost("the server hung up before it was asked")
         elif side.inode:
@@ -64,15 +62,25 @@ async def prove(connection: Connection, owner: Owner, method: str) -> None:
         await anyio.sleep(pause)
 
 
-def _look(connection: Connection) -> ServerSide | None:
+def _look(
+    connection: Connection, end: Callable[[Connection], ServerSide | None]
+) -> ServerSide | None:
     try:
-        return server_side(connection)
+        return end(connection)
     except Unprovable as reason:
         raise Miss("denied", f"the server cannot be proved: {reason}") from None
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             raise Lost("the server reset the connection before it was asked") from None
         raise Miss("unproved", f"the server could not be looked up: {error.strerror}") from None
+
+
+def _absent(connection: Connection) -> Miss:
+    if _look(connection, own_side) is None:
+        return Miss("denied", "the kernel's socket diagnostics do not know TCP (tcp_diag)")
+    return Miss(
+        "unproved", f"{connection.place}: the server's side is not in this network namespace"
+    )
 
 
 async def _is_ours(side: ServerSide, owner: Owner) -> bool:

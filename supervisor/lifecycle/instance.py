@@ -21,8 +21,10 @@ from supervisor.clock import rfc3339, rfc3339_in
 from supervisor.contracts.engine import ComputeEngineSpec, StopStyle
 from supervisor.contracts.event import (
     Adopted,
+    Event,
     Exited,
     GaveUp,
+    MemberProcess,
     PortChanged,
     Reaped,
     Reserved,
@@ -134,6 +136,25 @@ class Instance:
             return tombstone_view(self.tombstone)
         attempt = self._attempt
         return living_view(self.record, attempt.liveness, attempt.health, self._house.now())
+
+    async def members(self) -> tuple[MemberProcess, ...] | None:
+        """The living processes of a ready engine; ``None`` while its tree is on its way out.
+
+        Raises ``CannotTellError``, and ``ClosedResourceError`` when it ended meanwhile.
+        """
+        running = self._attempt.running
+        if running is None or self._leaving:
+            return None
+        seen = await running.members()
+        return None if self._leaving else seen
+
+    @property
+    def _leaving(self) -> bool:
+        return self._attempt.exit is not None or self._command is not None
+
+    def publish(self, event: Event) -> None:
+        """Say something about this instance."""
+        self._ledger.publish(event)
 
     async def until(self, fact: Callable[["Instance"], bool]) -> None:
         """Return once ``fact`` holds. Facts change only where the task says so."""
@@ -273,7 +294,7 @@ class Instance:
             return False
         self._ledger.publish(PortChanged(from_=self.record.port, to=moved))
         self._new_attempt()
-        await self._ledger.write_or_fail(
+        await self._ledger.claim(
             self._ledger.draft(record={"port": moved, "ref": None}, plan=None, intent="launching")
         )
         return True

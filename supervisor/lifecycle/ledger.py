@@ -36,6 +36,11 @@ class Ledger:
         changed = replace(self.supervision, **supervision)
         return replace(self.record, supervision=changed, **(record or {}))
 
+    async def claim(self, record: InstanceRecord) -> None:
+        """As ``write_or_fail``, but what the record takes is taken before the first wait."""
+        self._keep(record)
+        await self.write_or_fail(record)
+
     async def write_or_fail(self, record: InstanceRecord) -> None:
         """Before anything depends on it: a launch whose record cannot be written ends here."""
         try:

@@ -64,6 +64,7 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
+from supervisor.lifecycle.rounds import Rounds
 from supervisor.lifecycle.views import tombstone_view
 
 CRASH_PAUSE_S = (0.05, 0.5, 5.0, 30.0)
@@ -96,6 +97,8 @@ class LocalSupervisor(Supervisor):
             self._tasks = tasks
             taken_up = await self._take_up()
             task_status.started(taken_up)
+            rounds = Rounds(lambda: tuple(self._instances.values()))
+            tasks.start_soon(rounds.run, name="rounds")
             await self._autostart()
             await anyio.sleep_forever()
 

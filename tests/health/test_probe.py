@@ -1,7 +1,9 @@
 """The probe against servers that behave, and against servers that do not."""
 
+import errno
 import queue
 import socket
+import struct
 import time
 from ipaddress import ip_address
 
@@ -229,6 +231,16 @@ async def test_a_server_side_in_another_namespace_is_unproved(
     with Server(replies(OK)) as server:
         async with probe_of(server.port) as probe:
             assert kind(await probe.readiness()) == "unproved"
+
+
+async def test_a_kernel_without_tcp_diag_is_told_from_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.ENOENT)
+    monkeypatch.setattr(sockdiag, "_ask", lambda _: missing)
+    with Server(replies(OK)) as server:
+        async with probe_of(server.port) as probe:
+            outcome = await probe.readiness()
+    assert kind(outcome) == "denied"
+    assert "tcp_diag" in outcome.text
 
 
 async def test_a_socket_seen_between_accept_and_the_descriptor_is_not_foreign() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from supervisor.health import sockdiag
-from supervisor.health.sockdiag import TcpState, Unprovable, server_side
+from supervisor.health.sockdiag import TcpState, Unprovable, own_side, server_side
 
 
 @contextmanager
@@ -105,17 +105,14 @@ def test_a_reset_connection_is_an_error_and_no_verdict() -> None:
             server_side(c)
 
 
-def test_a_kernel_without_tcp_diag_is_told_from_a_missing_pair(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    missing = struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.ENOENT)
-    monkeypatch.setattr(sockdiag, "_ask", lambda _: missing)
+def test_our_own_end_is_seen_too() -> None:
     with (
         listening("127.0.0.1") as listener,
         socket.create_connection(listener.getsockname()) as ours,
-        pytest.raises(Unprovable, match="tcp_diag"),
     ):
-        server_side(ours)
+        side = own_side(ours)
+        assert side is not None
+        assert side.inode == inode(ours)
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.EOPNOTSUPP])

@@ -26,7 +26,12 @@ from supervisor.contracts.config import Config, DevicesConfig, PortsConfig, Stat
 from supervisor.contracts.engine import EngineRuntimeKind
 from supervisor.contracts.event import Event, LaunchFailed
 from supervisor.contracts.failure import LaunchFailure
-from supervisor.contracts.instance import InstanceRecord, InstanceView, LaunchParams
+from supervisor.contracts.instance import (
+    InstanceRecord,
+    InstanceView,
+    LaunchParams,
+    ProcessHandle,
+)
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.devices.cpu import CpuProbe
@@ -37,6 +42,7 @@ from supervisor.instances.durable import Step, no_step
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.launchers.process import ProcessLauncher
+from supervisor.lifecycle import attempt, instance
 from supervisor.lifecycle.errors import LaunchRefused
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -90,6 +96,9 @@ class BentClock:
 
     real: Clock = field(default_factory=SystemClock)
     step: timedelta = timedelta()
+
+    def bend(self, hours: float) -> None:
+        self.step += timedelta(hours=hours)
 
     @property
     def boot_id(self) -> str:
@@ -170,7 +179,9 @@ class Home:
         nonce = failed[0].nonce
         assert nonce
         assert not [
-            it for it in self.events[:since] if it.event.instance == name and it.event.nonce == nonce
+            it
+            for it in self.events[:since]
+            if it.event.instance == name and it.event.nonce == nonce
         ]
         kinds = {kind_of(it.event) for it in told if it.event.nonce == nonce}
         assert not kinds & {"ready", "stopping", "stopped", "exited", "task-crashed"}
@@ -245,6 +256,11 @@ def kind_of(event: Event) -> str:
     return str(type(event).__struct_config__.tag)
 
 
+def pid_of(view: InstanceView) -> int:
+    assert isinstance(view.record.ref, ProcessHandle)
+    return view.record.ref.pid
+
+
 def bearers(nonces: set[str]) -> Iterator[int]:
     """Living processes that say that one of these launches started them."""
     wanted = {f"ENGINE_SUPERVISOR_NONCE={nonce}".encode() for nonce in nonces}
@@ -293,6 +309,7 @@ async def opened(
     launcher: Launcher | None = None,
     inherited_env: Mapping[str, str] | None = None,
     config: Config | None = None,
+    tombstones: int = 200,
     clean: bool = True,
 ) -> AsyncIterator[Home]:
     """Furnish a house in ``folder``, let its supervisor serve, and detach at the end.
@@ -301,7 +318,9 @@ async def opened(
     daemon leaves.
     """
     clock = clock or SystemClock()
-    config = config or Config(ports=POOL, devices=DevicesConfig(static=CARDS))
+    config = config or Config(
+        ports=POOL, devices=DevicesConfig(static=CARDS), tombstones=tombstones
+    )
     paths = Paths(
         socket=f"{folder}/none.sock", state_dir=f"{folder}/state", log_dir=f"{folder}/log"
     )
@@ -311,7 +330,7 @@ async def opened(
     house = House(
         clock=clock,
         bus=Bus(epoch="test", last_seq=0, now=lambda: rfc3339(clock.wall())),
-        store=RecordStore(paths.state_dir, step=store_step),
+        store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=store_step),
         launchers=launchers,
         inventory=Inventory(
             (StaticProbe(config.devices.static), CpuProbe("a processor")),
@@ -337,3 +356,10 @@ async def opened(
     finally:
         if clean:
             kill_leftovers(home.nonces)
+
+
+def tune(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
+    """Set constants of the lifecycle (``RELAXED_S=0.05``) in every module that reads them."""
+    for name, value in values.items():
+        for module in (attempt, instance):
+            monkeypatch.setattr(module, name, value, raising=False)

@@ -128,7 +128,9 @@ async def test_a_cancel_of_what_is_ready_or_over_does_nothing(home: Home) -> Non
 
 async def test_a_caller_that_goes_away_cancels_nothing(home: Home) -> None:
     with anyio.CancelScope() as scope:
-        home.listeners.append(lambda event: scope.cancel() if isinstance(event, Launching) else None)
+        home.listeners.append(
+            lambda event: scope.cancel() if isinstance(event, Launching) else None
+        )
         await home.launch(binary=home.stub(load=0.2))
     assert scope.cancelled_caught
     await home.seen(Ready)

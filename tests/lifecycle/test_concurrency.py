@@ -53,7 +53,10 @@ async def test_two_launches_race_for_one_card(home: Home) -> None:
     ]
     for number in range(24):
         one, other = rounds[number % len(rounds)]
-        pair = [{"name": "one", "binary": binary} | one, {"name": "other", "binary": binary} | other]
+        pair = [
+            {"name": "one", "binary": binary} | one,
+            {"name": "other", "binary": binary} | other,
+        ]
         found = await outcomes(home, *pair[:: 1 if number % 8 < 4 else -1])
         [winner] = [it for it in found if isinstance(it, InstanceView)]
         [loser] = [it for it in found if not isinstance(it, InstanceView)]

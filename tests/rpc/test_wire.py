@@ -150,6 +150,8 @@ def test_notifications_get_no_reply_not_even_an_error(served: Served, wire: Wire
     params = '{"name":"a","engine":"vllm"}'
     wire.send(f'{{"jsonrpc":"2.0","method":"instance.launch","params":{params}}}\n'.encode())
     assert wire.ask("instance.list", ident="last")["id"] == "last"
+    # A task of its own: what is answered on the spot overtakes it.
+    assert wire.ask("device.leases", ident="later")["id"] == "later"
     assert [params.name for params in served.supervisor.launched] == ["a"]
 
 
