@@ -2,8 +2,8 @@
 
 The engine loads for 2 s and tells when its ``main`` began, so the moment at which it starts to
 answer 200 is known exactly and by itself. Beside it runs what most peers do: ask every 100 ms.
-Engines are launched some way apart, so that their ends of loading meet one another rarely, and the
-pollers begin at random phases.
+Few load at a time and some way apart, for an engine that loads is probed every few milliseconds,
+and ten of them would make a small machine busy. The pollers begin at random phases.
 """
 
 import http.client
@@ -21,7 +21,8 @@ from supervisor.client import Client
 from supervisor.contracts.rpc import StopParams
 
 LOAD_S = 2.0
-APART_S = 0.13
+APART_S = 0.2
+TOGETHER = 4
 POLL_S = 0.1
 PEER = "poll at 100 ms"
 
@@ -79,8 +80,8 @@ def measure(stage: Stage) -> Iterable[Row]:
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine))
     client = stage.closing.enter_context(own.client())
     events = stage.closing.enter_context(subscriber(own.socket, "ready"))
-    batches = stage.pick(tiny=1, quick=2, default=6, full=20)
-    size = stage.pick(tiny=1, quick=8, default=10)
+    batches = stage.pick(tiny=1, quick=3, default=10, full=40)
+    size = stage.pick(tiny=1, quick=TOGETHER, default=TOGETHER)
     lags = [
         lag
         for turn in range(batches)

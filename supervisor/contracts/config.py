@@ -113,6 +113,14 @@ class DevicesConfig(_Table, frozen=True, kw_only=True):
     static: tuple[StaticDevice, ...] = ()
 
 
+class LogsConfig(_Table, frozen=True, kw_only=True):
+    """How large the log of one attempt of an engine may grow."""
+
+    max_bytes: int = 64 << 20
+    """Of the file that the engine writes to. What is more goes into archives beside it."""
+    archives: int = 4
+
+
 class EnginesConfig(_Table, frozen=True, kw_only=True):
     """Where an engine's program is, when it is not the one on PATH."""
 
@@ -137,6 +145,7 @@ class Config(_Table, frozen=True, kw_only=True):
     access: AccessConfig = AccessConfig()
     devices: DevicesConfig = DevicesConfig()
     engines: EnginesConfig = EnginesConfig()
+    logs: LogsConfig = LogsConfig()
     recipes: dict[str, Recipe] = {}
 
 
@@ -203,6 +212,8 @@ def _check(config: Config) -> None:
         raise ConfigError("restart.jitter: must be between 0 and 1")
     if min(restart.stable_ms, restart.breaker_ms, restart.unhealthy_ms) < 0:
         raise ConfigError("restart: times cannot be negative")
+    if config.logs.max_bytes < 1 << 20 or not 1 <= config.logs.archives <= 100:
+        raise ConfigError("logs: max-bytes must be at least 1048576, and archives 1 to 100")
     seen: set[str] = set()
     for device in config.devices.static:
         if device.id in seen:

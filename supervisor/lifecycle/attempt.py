@@ -253,9 +253,11 @@ class Attempt:
             self.stuck = receipt.survivors
             devices = self._ledger.record.devices
             self._ledger.publish(StopIncompleteEvent(survivors=receipt.survivors, devices=devices))
+            self.liveness = await running.liveness()
             on_stuck()
             # Nothing tells when a process leaves the kernel that KILL could not end.
-            while await running.liveness() != "gone":  # noqa: ASYNC110
+            while (seen := await running.liveness()) != "gone":
+                self.liveness = seen
                 await anyio.sleep(STUCK_RECHECK_S)
             self.stuck = ()
         self.liveness = "gone"

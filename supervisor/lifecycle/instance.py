@@ -96,6 +96,7 @@ class Instance:
         self._fresh = preparation is not None
         self._attempt = Attempt(house, self._ledger, self._style)
         self._told = False
+        self._doubted: str | None = None
         self._command: Command | None = None
         self._scope: anyio.CancelScope | None = None
         self._changed = anyio.Event()
@@ -143,13 +144,12 @@ class Instance:
         Raises ``CannotTellError``, and ``ClosedResourceError`` when it ended meanwhile.
         """
         running = self._attempt.running
-        if running is None or self._leaving:
+        if running is None or self._is_leaving():
             return None
         seen = await running.members()
-        return None if self._leaving else seen
+        return None if self._is_leaving() else seen
 
-    @property
-    def _leaving(self) -> bool:
+    def _is_leaving(self) -> bool:
         return self._attempt.exit is not None or self._command is not None
 
     def publish(self, event: Event) -> None:
@@ -166,7 +166,8 @@ class Instance:
         held = self._command
         if held is None or (held.kind == "restart" and command.kind != "restart"):
             self._command = command
-            self.refusal = None
+            if not self._attempt.stuck:
+                self.refusal = None
             if self._scope is not None:
                 self._scope.cancel()
 
@@ -315,7 +316,7 @@ class Instance:
             await anyio.sleep_forever()
             return
         while await attempt.attach(launcher, ref) == "unknown":
-            self._ledger.warn("identity-unknown", "it cannot be known whether the handle is ours")
+            self._doubt("it cannot be known whether the handle is ours")
             await anyio.sleep(UNKNOWN_RECHECK_S)
         supervision = self._ledger.supervision
         if supervision.intent == "stopping":
@@ -388,6 +389,7 @@ class Instance:
         receipt = await self._clear_tree(grace)
         if receipt is None:
             self._command = None
+            await ledger.write_or_warn(ledger.draft(intent="running", restart_after_stop=False))
             return False
         exit_ = self._attempt.exit
         ledger.publish(
@@ -429,17 +431,25 @@ class Instance:
         try:
             return await self._attempt.clear_tree(grace_ms, self._on_stuck)
         except (NotOursError, CannotTellError) as error:
-            self._ledger.warn("identity-unknown", f"the stop was refused: {error}")
+            self._doubt(f"the stop was refused: {error}")
             kind = NotOurs if isinstance(error, NotOursError) else CannotTell
             self.refusal = kind(f"{self.name} was not touched: {error}")
             self._tell()
             return None
+
+    def _doubt(self, detail: str) -> None:
+        """Once for as long as it is the same, however often it is looked at again."""
+        if detail != self._doubted:
+            self._doubted = detail
+            self._ledger.warn("identity-unknown", detail)
 
     def _on_stuck(self) -> None:
         names = ", ".join(f"{member.name} ({member.pid})" for member in self._attempt.stuck)
         self.refusal = StopIncomplete(
             f"{self.name}: {names} survived SIGKILL; the devices stay held until they are gone"
         )
+        if self.failure is not None and not self.ready:
+            self._tell_failure(self.failure)
         self._tell()
 
     # ── between attempts, and the end ────────────────────────────────────────

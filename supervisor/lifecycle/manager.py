@@ -18,37 +18,28 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor import __version__
-from supervisor.clock import rfc3339, rfc3339_in
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
 from supervisor.contracts.event import Released, SupervisorStarted, TaskCrashed, Warning_
 from supervisor.contracts.failure import (
     AlreadyRunning,
     LaunchFailure,
-    NoCapacity,
-    SpawnFailed,
-    UnsupportedFailure,
 )
-from supervisor.contracts.host import SELF, DeviceId, HostProfile
+from supervisor.contracts.host import DeviceId, HostProfile
 from supervisor.contracts.instance import (
-    RECORD_SCHEMA,
     InstanceRecord,
     InstanceView,
     LaunchParams,
     PinnedHandle,
-    Supervision,
     Tombstone,
 )
 from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
-from supervisor.engines.registry import engine_spec, support_of
+from supervisor.engines.registry import engine_spec
 from supervisor.failures import sentence, to_event
-from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
-from supervisor.instances.ports import pick, taken_ports
 from supervisor.lifecycle.api import Supervisor
+from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
 from supervisor.lifecycle.errors import (
     CannotTell,
-    InvalidLaunch,
     LaunchRefused,
     LifecycleError,
     NoSuchInstance,
@@ -61,7 +52,6 @@ from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Command, Instance
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.preflight import Problem
-from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
@@ -82,7 +72,8 @@ class LocalSupervisor(Supervisor):
         self._instances: dict[str, Instance] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._quarantine = Quarantine(house, ())
+        self._quarantine = Quarantine(house)
+        self._desk = BookingDesk(house, self._records, self._quarantine)
         self._leaving = False
         self._draining = 0
 
@@ -119,14 +110,14 @@ class LocalSupervisor(Supervisor):
                 found=len(loaded.records),
             )
         )
-        self._quarantine = Quarantine(house, loaded.quarantined)
+        self._quarantine.admit(loaded.quarantined)
         assert self._tasks is not None, "serve() runs first"
         self._tasks.start_soon(self._quarantine.watch, name="quarantine")
         for name, record in loaded.records.items():
             writable = name not in loaded.read_only
             spec = engine_spec(record.engine)
             instance = Instance(
-                house, record, spec, self._ended, prepare=self._prepare_again, writable=writable
+                house, record, spec, self._ended, prepare=self._desk.again, writable=writable
             )
             self._instances[name] = instance
             if writable:
@@ -208,152 +199,22 @@ class LocalSupervisor(Supervisor):
 
     async def _reserve(self, order: Order, nonce: str) -> Instance:
         """Everything up to the moment at which the name, the devices and the port are taken."""
-        host, snapshot = await self._host()
-        spec, runtime = self._supported(order, host)
+        found = await self._desk.look(order)
         # From here to the return there is no wait: that makes the reservation one step.
         if order.name in self._instances or self._quarantine.bars(order.name):
             raise Problem(AlreadyRunning(name=order.name))
-        granted = self._grant(order, host, snapshot)
-        preparation = self._preparation(order, spec, runtime, host, snapshot)
-        preparation.check_lease(granted.devices)
-        port = self._port(order)
-        record = self._new_record(order, nonce, runtime, granted.devices, port, granted.exclusive)
+        record, preparation = self._desk.book(order, nonce, found)
         instance = Instance(
             self._house,
             record,
-            spec,
+            found.spec,
             self._ended,
-            prepare=self._prepare_again,
+            prepare=self._desk.again,
             preparation=preparation,
         )
         self._instances[order.name] = instance
         self._tombstones.pop(order.name, None)
         return instance
-
-    async def _prepare_again(self, record: InstanceRecord) -> Preparation:
-        """For another attempt of an instance that keeps its name, port and devices."""
-        assert record.supervision, "lifecycle runs only records that have one"
-        try:
-            order = resolve(record.supervision.launch, {})
-        except LifecycleError as error:
-            raise Problem(SpawnFailed(detail=str(error))) from error
-        host, snapshot = await self._host()
-        spec, runtime = self._supported(order, host)
-        return self._preparation(order, spec, runtime, host, snapshot)
-
-    def _preparation(
-        self,
-        order: Order,
-        spec: ComputeEngineSpec,
-        runtime: EngineRuntimeKind,
-        host: HostProfile,
-        snapshot: DeviceSnapshot,
-    ) -> Preparation:
-        return Preparation(
-            house=self._house,
-            order=order,
-            spec=spec,
-            host=host,
-            runtime=runtime,
-            accelerators={device.id: device.accelerator for device in snapshot.accelerators},
-            taken_ports=self._taken_ports,
-        )
-
-    async def _host(self) -> tuple[HostProfile, DeviceSnapshot]:
-        return await self._house.inventory.profile(), await self._house.inventory.snapshot()
-
-    def _supported(
-        self, order: Order, host: HostProfile
-    ) -> tuple[ComputeEngineSpec, EngineRuntimeKind]:
-        support, spec = support_of(order.engine, host), engine_spec(order.engine)
-        if not support.ok or spec is None:
-            reason = support.reason or "no engine of this name is built in"
-            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
-        runtimes = [kind for kind in support.runtimes or () if kind in self._house.launchers]
-        runtime = order.runtime or (runtimes[0] if runtimes else "process")
-        if runtime not in runtimes:
-            reason = f"{order.engine} cannot run as a {runtime} on this host"
-            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
-        return spec, runtime
-
-    def _grant(self, order: Order, host: HostProfile, snapshot: DeviceSnapshot) -> Grant:
-        claim = Claim(
-            devices=order.devices,
-            count=order.need,
-            exclusive=order.exclusive,
-            memory_bytes=order.memory_bytes,
-        )
-        granted = grant(claim, snapshot.accelerators, self._records(), accelerator=host.accelerator)
-        if isinstance(granted, InvalidClaim):
-            raise InvalidLaunch(granted.detail)
-        if isinstance(granted, Refusal):
-            raise Problem(
-                NoCapacity(
-                    need=granted.need,
-                    free=granted.free,
-                    need_bytes=UNSET if granted.need_bytes is None else granted.need_bytes,
-                    free_bytes=UNSET if granted.free_bytes is None else granted.free_bytes,
-                    detail=granted.detail,
-                )
-            )
-        return granted
-
-    def _port(self, order: Order) -> int:
-        taken = self._taken_ports()
-        if order.port is not None:
-            if order.port in taken:
-                raise Problem(
-                    SpawnFailed(
-                        detail=f"port {order.port} belongs to another instance",
-                        reason="port-taken",
-                    )
-                )
-            return order.port
-        pool = self._house.config.ports
-        port = pick(pool.first, pool.last, order.bind_host, taken)
-        if port is None:
-            raise Problem(
-                SpawnFailed(
-                    detail=f"no port of the pool {pool.first} to {pool.last} is free",
-                    reason="port-taken",
-                )
-            )
-        return port
-
-    def _new_record(
-        self,
-        order: Order,
-        nonce: str,
-        runtime: EngineRuntimeKind,
-        devices: tuple[str, ...],
-        port: int,
-        exclusive: bool,
-    ) -> InstanceRecord:
-        clock = self._house.clock
-        return InstanceRecord(
-            name=order.name,
-            node_id=SELF,
-            engine=order.engine,
-            recipe_id=order.recipe_id,
-            runtime=runtime,
-            ref=None,
-            port=port,
-            devices=devices,
-            nonce=nonce,
-            started_at=rfc3339(clock.wall()),
-            ready_deadline_at=rfc3339_in(clock, order.ready_deadline_ms or 0),
-            supervision=Supervision(
-                schema_version=RECORD_SCHEMA,
-                boot_id=clock.boot_id,
-                supervisor_id=self._house.supervisor_id,
-                launch=order.params,
-                intent="launching",
-                attempt=1,
-                exclusive=exclusive,
-                bind_host=order.bind_host,
-                memory_bytes=order.memory_bytes,
-            ),
-        )
 
     # ── the other verbs ──────────────────────────────────────────────────────
 
@@ -501,24 +362,21 @@ class LocalSupervisor(Supervisor):
 
     async def plan(self, params: LaunchParams) -> PlanReply:
         order = resolve(params, self._house.config.recipes)
-        host, snapshot = await self._host()
         try:
-            spec, runtime = self._supported(order, host)
+            found = await self._desk.look(order)
         except Problem as problem:
             raise LaunchRefused(problem.failure) from None
-        preparation = self._preparation(order, spec, runtime, host, snapshot)
+        preparation = self._desk.preparation(order, found)
         fit: LaunchFailure | None = None
-        present = {device.id for device in snapshot.accelerators}
-        devices = tuple(device for device in order.devices or () if device in present)
-        port = order.port or spec.default_port
+        devices = self._desk.present(found, order.devices or ())
+        port = order.port or found.spec.default_port
         try:
             if order.name in self._instances:
                 raise Problem(AlreadyRunning(name=order.name))
-            devices = self._grant(order, host, snapshot).devices
-            port = self._port(order)
+            devices, port = self._desk.devices(order, found).devices, self._desk.port(order)
         except Problem as problem:
             fit = problem.failure
-        binary = order.binary or spec.default_binary
+        binary = order.binary or found.spec.default_binary
         try:
             binary = await anyio.to_thread.run_sync(preparation.find_binary)
         except Problem as problem:
@@ -535,9 +393,6 @@ class LocalSupervisor(Supervisor):
         )
 
     # ── small things ─────────────────────────────────────────────────────────
-
-    def _taken_ports(self) -> frozenset[int]:
-        return taken_ports(self._records())
 
     def _records(self) -> dict[str, InstanceRecord]:
         return {name: instance.record for name, instance in self._instances.items()}

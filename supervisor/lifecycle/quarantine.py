@@ -52,8 +52,12 @@ class Case:
 class Quarantine:
     """The cases of one state directory. Used on the event loop only."""
 
-    def __init__(self, house: House, items: Iterable[Quarantined]) -> None:
+    def __init__(self, house: House) -> None:
         self._house = house
+        self._cases: dict[str, Case] = {}
+
+    def admit(self, items: Iterable[Quarantined]) -> None:
+        """What loading the state directory could not read."""
         self._cases = {item.name: Case(item) for item in items}
 
     async def watch(self) -> None:

@@ -201,8 +201,10 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, fault: Fault, *, linger: bool = False) -> None:
         self.write(envelope.encode_error(None, fault.error) + b"\n")
-        self._deaf = self._mute = True
+        self._deaf = self._mute = self._no_lines = True
         self._lines.clear()
+        if self._timer:
+            self._timer.cancel()
         if linger:
             self._transport.write_eof()
             self._timer = self._loop.call_later(LINGER_S, self._transport.abort)

@@ -30,8 +30,11 @@ try:
     s.shutdown(socket.SHUT_WR)
 except OSError:
     pass
-while chunk := s.recv(65536):
-    sys.stdout.buffer.write(chunk)
+try:
+    while chunk := s.recv(65536):
+        sys.stdout.buffer.write(chunk)
+except ConnectionResetError:
+    pass  # it closed without having read what was asked
 """
 
 

@@ -59,6 +59,13 @@ def test_a_request_above_the_limit_ends_its_connection_alone(
         assert "result" in other.ask("supervisor.info")
 
 
+def test_a_last_line_that_is_too_long_ends_like_any_other(served: Served, wire: Wire) -> None:
+    wire.send(b"x" * ((1 << 20) + 1))
+    wire.socket.shutdown(socket.SHUT_WR)
+    assert wire.receive()["error"]["code"] == rpc.TOO_LARGE
+    assert wire.receive() is None
+
+
 def test_an_endless_line_costs_no_memory(served: Served, wire: Wire) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunk = b"x" * (1 << 20)

@@ -1,0 +1,179 @@
+"""What a launch gets to work with: its engine on this host, its devices, its port, its record.
+
+``look`` may wait; ``book`` must not, for it decides on what the records say at that moment.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from supervisor.clock import rfc3339, rfc3339_in
+from supervisor.contracts.device import DeviceSnapshot
+from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
+from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
+from supervisor.contracts.host import SELF, DeviceId, HostProfile
+from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
+from supervisor.engines.registry import engine_spec, support_of
+from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
+from supervisor.instances.ports import pick, taken_ports
+from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.order import Order, resolve
+from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.prepare import Preparation
+from supervisor.lifecycle.quarantine import Quarantine
+
+Records = Callable[[], Mapping[str, InstanceRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The host as one launch found it."""
+
+    host: HostProfile
+    snapshot: DeviceSnapshot
+    spec: ComputeEngineSpec
+    runtime: EngineRuntimeKind
+
+
+class BookingDesk:
+    """Reads the records of this moment through ``records`` and never changes any."""
+
+    def __init__(self, house: House, records: Records, quarantine: Quarantine) -> None:
+        self._house = house
+        self._records = records
+        self._quarantine = quarantine
+
+    async def look(self, order: Order) -> Surroundings:
+        """Whether the engine runs here, and how. Raises ``Problem``."""
+        inventory = self._house.inventory
+        host, snapshot = await inventory.profile(), await inventory.snapshot()
+        spec, runtime = self._supported(order, host)
+        return Surroundings(host=host, snapshot=snapshot, spec=spec, runtime=runtime)
+
+    def book(
+        self, order: Order, nonce: str, found: Surroundings
+    ) -> tuple[InstanceRecord, Preparation]:
+        """Devices and a port for it, in a record that nobody holds yet. Does not wait.
+
+        Raises ``Problem``, and ``InvalidLaunch`` for what would leave its lease.
+        """
+        granted = self.devices(order, found)
+        preparation = self.preparation(order, found)
+        preparation.check_lease(granted.devices)
+        return self._record(order, nonce, found.runtime, granted, self.port(order)), preparation
+
+    async def again(self, record: InstanceRecord) -> Preparation:
+        """For another attempt of an instance that keeps its name, port and devices."""
+        assert record.supervision, "lifecycle runs only records that have one"
+        try:
+            order = resolve(record.supervision.launch, {})
+        except LifecycleError as error:
+            raise Problem(SpawnFailed(detail=str(error))) from error
+        return self.preparation(order, await self.look(order))
+
+    def preparation(self, order: Order, found: Surroundings) -> Preparation:
+        accelerators = {device.id: device.accelerator for device in found.snapshot.accelerators}
+        return Preparation(
+            house=self._house,
+            order=order,
+            spec=found.spec,
+            host=found.host,
+            runtime=found.runtime,
+            accelerators=accelerators,
+            taken_ports=lambda: taken_ports(self._records()),
+        )
+
+    def devices(self, order: Order, found: Surroundings) -> Grant:
+        """The lease that the order would get now. Raises ``Problem``, ``InvalidLaunch``."""
+        records = self._records()
+        claimed = {device for record in records.values() for device in record.devices}
+        offered = found.snapshot.accelerators
+        granted = grant(
+            Claim(
+                devices=order.devices,
+                count=order.need,
+                exclusive=order.exclusive,
+                memory_bytes=order.memory_bytes,
+            ),
+            offered,
+            records,
+            accelerator=found.host.accelerator,
+            withheld=self._quarantine.withheld(offered, claimed),
+        )
+        if isinstance(granted, InvalidClaim):
+            raise InvalidLaunch(granted.detail)
+        if isinstance(granted, Refusal):
+            raise Problem(
+                NoCapacity(
+                    need=granted.need,
+                    free=granted.free,
+                    need_bytes=UNSET if granted.need_bytes is None else granted.need_bytes,
+                    free_bytes=UNSET if granted.free_bytes is None else granted.free_bytes,
+                    detail=granted.detail,
+                )
+            )
+        return granted
+
+    def port(self, order: Order) -> int:
+        """The explicit port, or one of the pool. Raises ``Problem``."""
+        taken = taken_ports(self._records())
+        pool = self._house.config.ports
+        if order.port is None:
+            port = pick(pool.first, pool.last, order.bind_host, taken)
+            detail = f"no port of the pool {pool.first} to {pool.last} is free"
+        else:
+            port = None if order.port in taken else order.port
+            detail = f"port {order.port} belongs to another instance"
+        if port is None:
+            raise Problem(SpawnFailed(detail=detail, reason="port-taken"))
+        return port
+
+    def _supported(
+        self, order: Order, host: HostProfile
+    ) -> tuple[ComputeEngineSpec, EngineRuntimeKind]:
+        support, spec = support_of(order.engine, host), engine_spec(order.engine)
+        if not support.ok or spec is None:
+            reason = support.reason or "no engine of this name is built in"
+            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
+        runtimes = [kind for kind in support.runtimes or () if kind in self._house.launchers]
+        runtime = order.runtime or (runtimes[0] if runtimes else "process")
+        if runtime not in runtimes:
+            reason = f"{order.engine} cannot run as a {runtime} on this host"
+            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
+        return spec, runtime
+
+    def _record(
+        self, order: Order, nonce: str, runtime: EngineRuntimeKind, granted: Grant, port: int
+    ) -> InstanceRecord:
+        clock, devices = self._house.clock, granted.devices
+        return InstanceRecord(
+            name=order.name,
+            node_id=SELF,
+            engine=order.engine,
+            recipe_id=order.recipe_id,
+            runtime=runtime,
+            ref=None,
+            port=port,
+            devices=devices,
+            nonce=nonce,
+            started_at=rfc3339(clock.wall()),
+            ready_deadline_at=rfc3339_in(clock, order.ready_deadline_ms or 0),
+            supervision=Supervision(
+                schema_version=RECORD_SCHEMA,
+                boot_id=clock.boot_id,
+                supervisor_id=self._house.supervisor_id,
+                launch=order.params,
+                intent="launching",
+                attempt=1,
+                exclusive=granted.exclusive,
+                bind_host=order.bind_host,
+                memory_bytes=order.memory_bytes,
+            ),
+        )
+
+    def present(self, found: Surroundings, devices: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
+        """Those of the devices that this host has."""
+        here = {device.id for device in found.snapshot.accelerators}
+        return tuple(device for device in devices if device in here)

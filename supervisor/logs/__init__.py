@@ -1,0 +1,1 @@
+"""Engines' logs: read as the stream that an engine wrote, and kept within bounds."""

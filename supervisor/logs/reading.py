@@ -1,0 +1,128 @@
+"""Lines out of an engine's log: its end, or what came behind a place. All of it blocks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from supervisor.logs.series import Series, consistently
+from supervisor.logs.text import LINE_BYTES, clean, split
+
+WINDOW_BYTES = 4 << 20
+"""How far back a tail looks for the lines it was asked for."""
+STEP_BYTES = 256 * 1024
+"""What is read at once."""
+
+_REPLY_BYTES_PER_LINE = 1_900
+_REPLY_BYTES = 4 << 20
+
+Mask = Callable[[str], str]
+"""Hides a launch's secrets in a line of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Lines, and the place behind the last of them: an offset in the stream of the log."""
+
+    lines: tuple[str, ...]
+    cursor: int
+
+
+def as_it_is(line: str) -> str:
+    return line
+
+
+def tail(path: str, lines: int, mask: Mask = as_it_is, *, unfinished: bool = True) -> Chunk:
+    """The last ``lines`` lines, the oldest left out where they would make the reply too large.
+
+    ``unfinished`` says whether text behind the last break counts as a line. A log that does not
+    exist (yet, or any more) has no lines.
+    """
+
+    def work(series: Series) -> Chunk:
+        pieces, cursor = _last(series, lines, WINDOW_BYTES, unfinished)
+        room = min(_REPLY_BYTES, max(LINE_BYTES, lines * _REPLY_BYTES_PER_LINE))
+        kept: list[str] = []
+        for piece in reversed(pieces):
+            line = mask(clean(piece))
+            room -= len(msgspec.json.encode(line)) + 1
+            if room < 0 and kept:
+                break
+            kept.append(line)
+        return Chunk(tuple(reversed(kept)), cursor)
+
+    try:
+        return consistently(path, work)
+    except FileNotFoundError:
+        return Chunk((), 0)
+
+
+def tail_text(path: str, limit: int) -> str:
+    """The lines within the last ``limit`` bytes, from a line's start on where there is one."""
+
+    def work(series: Series) -> str:
+        pieces, _ = _last(series, limit, limit, unfinished=True)
+        return "".join(clean(piece) + "\n" for piece in pieces)
+
+    try:
+        return consistently(path, work)
+    except OSError:
+        return ""
+
+
+def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool = False) -> Chunk:
+    """The lines behind ``cursor``.
+
+    A line is missed only where it is not kept any more, and then a line of ours says so; a log
+    that has become shorter, which is nobody's doing here, is read from its start.
+    """
+
+    def work(series: Series) -> Chunk:
+        at, note = cursor, ()
+        if at > series.end:
+            if not series.settled:
+                return Chunk((), at)
+            at = series.live.start
+        elif at < series.start:
+            note = (f"[{series.start - at} bytes of this log are not kept any more]",)
+            at = series.start
+        data = _read(series, at, STEP_BYTES)
+        # A line longer than a step is given in pieces: waiting for its end would stop the reader.
+        pieces, used = split(data, unfinished=unfinished or len(data) == STEP_BYTES)
+        return Chunk((*note, *(mask(clean(piece)) for piece in pieces)), at + used)
+
+    try:
+        return consistently(path, work)
+    except FileNotFoundError:
+        return Chunk((), 0)
+
+
+def _last(
+    series: Series, lines: int, window: int, unfinished: bool
+) -> tuple[list[bytes], int]:
+    """The last lines within a window, oldest first, and the place behind them."""
+    end = start = series.end
+    floor = max(series.start, end - window)
+    data = b""
+    while start > floor:
+        begin = max(floor, start - STEP_BYTES)
+        data = _read(series, begin, start - begin) + data
+        start = begin
+        # One break more than lines: the first of them may be the end of a line that is cut.
+        if data.count(b"\n") + data.count(b"\r") > 2 * lines + 1:
+            break
+    pieces, used = split(data, unfinished=unfinished)
+    # What a window begins with is the rest of a line, unless a line ends right before it.
+    if start > series.start and len(pieces) > 1 and _read(series, start - 1, 1) not in (b"\n", b"\r"):
+        pieces = pieces[1:]
+    return pieces[max(0, len(pieces) - lines) :], start + used
+
+
+def _read(series: Series, offset: int, size: int) -> bytes:
+    """All of a range, over as many files as it lies in."""
+    parts: list[bytes] = []
+    while size > 0 and (part := series.read(offset, size)):
+        parts.append(part)
+        offset += len(part)
+        size -= len(part)
+    return b"".join(parts)
