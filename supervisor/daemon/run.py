@@ -30,6 +30,7 @@ from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
 from supervisor.devices.static import StaticProbe
+from supervisor.instances.durable import Step, no_step
 from supervisor.instances.state_dir import supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
@@ -44,8 +45,18 @@ FAREWELL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def run(config: Config, paths: Paths, activation: Activation) -> None:
-    """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all."""
+async def run(
+    config: Config,
+    paths: Paths,
+    activation: Activation,
+    *,
+    at: Callable[[str], None] = no_step,
+    step: Step = no_step,
+) -> None:
+    """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all.
+
+    ``at`` and ``step`` are told of each step of a life and of a file; only a test has use for them.
+    """
     clock = SystemClock()
     unit = Unit(activation)
     listener = unit.listener() or listen(paths.socket, int(config.access.socket_mode, 8))
@@ -58,7 +69,7 @@ async def run(config: Config, paths: Paths, activation: Activation) -> None:
     lag = JournalLag(bus)
     bus.attach(lag.watched(journal.record))
     try:
-        house = _furnish(config, paths, clock, bus)
+        house = _furnish(config, paths, clock, bus, at, step)
         supervisor = LocalSupervisor(house, _describe(house))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(unit.beat)
@@ -96,7 +107,14 @@ async def _delivered(bus: Bus, stamp: Stamp) -> None:
             await reader.next()
 
 
-def _furnish(config: Config, paths: Paths, clock: SystemClock, bus: Bus) -> House:
+def _furnish(
+    config: Config,
+    paths: Paths,
+    clock: SystemClock,
+    bus: Bus,
+    at: Callable[[str], None],
+    step: Step,
+) -> House:
     inventory = Inventory(
         (StaticProbe(config.devices.static), CpuProbe(cpu_model())),
         (paths.state_dir, paths.log_dir),
@@ -107,13 +125,14 @@ def _furnish(config: Config, paths: Paths, clock: SystemClock, bus: Bus) -> Hous
     return House(
         clock=clock,
         bus=bus,
-        store=RecordStore(paths.state_dir, tombstones=config.tombstones),
+        store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=step),
         launchers={"process": ProcessLauncher(boot_id=clock.boot_id)},
         inventory=inventory,
         config=config,
         paths=paths,
-        supervisor_id=supervisor_id(paths.state_dir),
+        supervisor_id=supervisor_id(paths.state_dir, step),
         inherited_env=dict(os.environ),
+        at=at,
     )
 
 

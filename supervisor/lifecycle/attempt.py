@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import anyio
+from msgspec import UNSET, UnsetType
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.engine import LaunchPlan, StopStyle
@@ -19,9 +20,10 @@ from supervisor.contracts.event import (
 from supervisor.contracts.event import (
     StopIncomplete as StopIncompleteEvent,
 )
-from supervisor.contracts.failure import ExitedEarly, SpawnFailed, UnhealthyTimeout
+from supervisor.contracts.failure import Diagnosis, ExitedEarly, SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.engines.api_key import api_key
+from supervisor.engines.diagnosis import diagnose
 from supervisor.health.address import AddressError, probe_addresses
 from supervisor.health.outcome import NotReady
 from supervisor.health.pacing import RELAXED_S
@@ -147,7 +149,7 @@ class Attempt:
         if self.exit is not None:
             raise Problem(await self.exited_early(self.exit))
         if isinstance(outcome, Expired):
-            raise Problem(await self._timed_out(outcome))
+            raise Problem(await self._timed_out(outcome.waited_ms, outcome.last))
         await self._become_ready()
 
     async def _probing(self, plan: LaunchPlan) -> Probe:
@@ -219,7 +221,7 @@ class Attempt:
                         self._ledger.publish(Unhealthy(reason=seen.text, misses=self.misses))
                     lasted_ms = 0 if since is None else (monotonic_ns() - since) // 1_000_000
                     if give_up_ms and since is not None and lasted_ms >= give_up_ms:
-                        return await self._unwell(lasted_ms, seen)
+                        return await self._timed_out(lasted_ms, seen)
                 elif since is not None:
                     lasted_ms = (monotonic_ns() - since) // 1_000_000
                     self._ledger.publish(Recovered(unhealthy_ms=lasted_ms))
@@ -272,27 +274,29 @@ class Attempt:
 
     async def exited_early(self, exit_: Exit) -> ExitedEarly:
         """An exit as a failure; one after readiness too, for there is but this shape."""
+        tail = await self.tail()
         return ExitedEarly(
-            exit_code=exit_.exit_code, signal=exit_.signal, log_tail=await self.tail()
+            exit_code=exit_.exit_code,
+            signal=exit_.signal,
+            log_tail=tail,
+            diagnosis=self._diagnosis(tail),
         )
+
+    def _diagnosis(self, tail: str) -> Diagnosis | UnsetType:
+        return diagnose(self._ledger.record.engine, tail) or UNSET
 
     async def tail(self) -> str:
         """The end of the engine's log, fit for an event."""
         raw = await read_tail(self._ledger.supervision.log_path, LOG_TAIL_BYTES)
         return self._ledger.redactor.tail(raw)
 
-    async def _timed_out(self, expired: Expired) -> UnhealthyTimeout:
+    async def _timed_out(self, waited_ms: int, last: NotReady) -> UnhealthyTimeout:
+        tail = await self.tail()
         return UnhealthyTimeout(
-            waited_ms=expired.waited_ms,
-            log_tail=await self.tail(),
-            last_probe=self._ledger.redactor.text(expired.last.text),
-        )
-
-    async def _unwell(self, lasted_ms: int, seen: NotReady) -> UnhealthyTimeout:
-        return UnhealthyTimeout(
-            waited_ms=lasted_ms,
-            log_tail=await self.tail(),
-            last_probe=self._ledger.redactor.text(seen.text),
+            waited_ms=waited_ms,
+            log_tail=tail,
+            last_probe=self._ledger.redactor.text(last.text),
+            diagnosis=self._diagnosis(tail),
         )
 
     def _need_running(self) -> Running:

@@ -388,8 +388,9 @@ class Instance:
         self._house.at("stopping")
         receipt = await self._clear_tree(grace)
         if receipt is None:
-            self._command = None
             await ledger.write_or_warn(ledger.draft(intent="running", restart_after_stop=False))
+            self._command = None
+            self._tell()
             return False
         exit_ = self._attempt.exit
         ledger.publish(
@@ -423,7 +424,8 @@ class Instance:
     async def _clear_for_sure(self, grace_ms: int) -> None:
         """As ``_clear_tree``, but never giving up: nothing is freed before the tree is gone."""
         # Nothing tells when a handle that could not be judged can be.
-        while await self._clear_tree(grace_ms) is None:  # noqa: ASYNC110
+        while await self._clear_tree(grace_ms) is None:
+            self._tell()
             await anyio.sleep(UNKNOWN_RECHECK_S)
 
     async def _clear_tree(self, grace_ms: int) -> StopReceipt | None:
@@ -434,7 +436,6 @@ class Instance:
             self._doubt(f"the stop was refused: {error}")
             kind = NotOurs if isinstance(error, NotOursError) else CannotTell
             self.refusal = kind(f"{self.name} was not touched: {error}")
-            self._tell()
             return None
 
     def _doubt(self, detail: str) -> None:
@@ -564,6 +565,7 @@ class Instance:
         self._attempt.close()
         self._attempt = Attempt(self._house, self._ledger, self._style)
         self._told = False
+        self.failure = None
 
     def _tell_failure(self, failure: LaunchFailure) -> None:
         """Each attempt says once why it failed."""

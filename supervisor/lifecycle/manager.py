@@ -306,12 +306,12 @@ class LocalSupervisor(Supervisor):
                     await found.until(lambda it: it.tombstone is not None)
             if limit.cancelled_caught:
                 raise WaitTimedOut(f"{name} was not {until} within {timeout_ms} ms")
-            view, failure = found.view(), found.failure
+            view, never = found.view(), not found.ready
         else:
-            view, failure = tombstone_view(found), found.failure
-        if until == "ready" and view.state == "exited":
-            if failure is not None:
-                raise LaunchRefused(failure)
+            view, never = tombstone_view(found), True
+        if until == "ready" and (never or view.state == "exited"):
+            if found.failure is not None:
+                raise LaunchRefused(found.failure)
             raise NoSuchInstance(f"{name} has ended; see `enginectl ps -a` and `enginectl logs`")
         return view
 

@@ -20,8 +20,17 @@ def block_size(fd: int) -> int:
     return max(os.fstat(fd).st_blksize, os.fstatvfs(fd).f_bsize)
 
 
+def can_collapse(fd: int) -> bool:
+    """Whether the file system has it: it finds fault with a single byte, not with the request."""
+    fallocate = _fallocate()
+    if fallocate is None:
+        return False
+    fallocate(fd, _COLLAPSE_RANGE, ctypes.c_int64(0), ctypes.c_int64(1))
+    return ctypes.get_errno() == errno.EINVAL
+
+
 def collapse_head(fd: int, length: int) -> bool:
-    """Remove the first ``length`` bytes. False where the file system has no such thing.
+    """Remove the first ``length`` bytes. False where the file system cannot, or not at this length.
 
     ``length`` is a multiple of ``block_size`` and less than the file. Raises ``OSError``.
     """

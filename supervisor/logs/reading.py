@@ -87,8 +87,10 @@ def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool
             note = (f"[{series.start - at} bytes of this log are not kept any more]",)
             at = series.start
         data = _read(series, at, STEP_BYTES)
-        # A line longer than a step is given in pieces: waiting for its end would stop the reader.
-        pieces, used = split(data, unfinished=unfinished or len(data) == STEP_BYTES)
+        pieces, used = split(data, unfinished=unfinished and len(data) < STEP_BYTES)
+        if not pieces and len(data) == STEP_BYTES:
+            # A line longer than a step is given in pieces: to wait for its end would be for good.
+            pieces, used = [data], len(data)
         return Chunk((*note, *(mask(clean(piece)) for piece in pieces)), at + used)
 
     try:

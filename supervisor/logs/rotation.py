@@ -21,11 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from supervisor.contracts.config import LogsConfig
-from supervisor.logs.collapse import block_size, collapse_head
+from supervisor.logs.collapse import block_size, can_collapse, collapse_head
 from supervisor.logs.series import (
     CUT,
     HEAD_BYTES,
-    NO_HEAD,
     PART,
     TRUNCATE,
     Head,
@@ -157,9 +156,9 @@ class _Rotator:
 
     def _line_end(self, limit: int, floor: int) -> int:
         """The last end of a line before ``limit``; that itself where no line ends near it."""
-        begin = max(floor, limit - _SEARCH)
+        begin = max(floor, limit - min(_SEARCH, limit // 2))
         data = os.pread(self.fd, limit - begin, begin)
-        found = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        found = data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1
         return begin + found if found else limit
 
     def _copy(self, head: Head, length: int) -> None:
@@ -217,14 +216,17 @@ class _Rotator:
             return True
         block = block_size(self.fd)
         offset = (end - head.base - HEAD_BYTES) // block * block
-        if offset <= 0:
-            return True
+        if offset <= 0 or not can_collapse(self.fd):
+            return False
         fresh = Head(head.base + offset, end - head.base - offset)
+        covered = os.pread(self.fd, fresh.length, offset)
         os.pwrite(self.fd, head_line(fresh), offset)
         self.at("marked")
-        done = collapse_head(self.fd, offset)
+        if not collapse_head(self.fd, offset):
+            os.pwrite(self.fd, covered, offset)
+            return False
         self.at("collapsed")
-        return done
+        return True
 
     def _truncate(self, archive: int) -> None:
         """Copy what came meanwhile, then truncate, with as little as can be in between."""

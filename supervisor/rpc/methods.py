@@ -138,7 +138,9 @@ async def _drain(session: Session, params: DrainParams) -> DrainReply:
     return await session.supervisor.drain(grace_ms=_given(params.grace_ms))
 
 
-@METHODS.method("instance.release", Role.OPERATE, "Give up a hold that has no process")
+@METHODS.method(
+    "instance.release", Role.OPERATE, "Give up a hold that has no process", finishes=True
+)
 async def _release(session: Session, params: NameParams) -> ReleaseReply:
     return ReleaseReply(devices=await session.supervisor.release(params.name))
 

@@ -161,15 +161,19 @@ class Home:
         with anyio.fail_after(SOON * 2):
             return await self.supervisor.launch(self.params(name, **members))
 
-    async def refused(self, name: str = "x", **members: Any) -> LaunchFailure:
+    async def refused(
+        self, name: str = "x", *, crashes: bool = False, **members: Any
+    ) -> LaunchFailure:
         """Launch, expect a failure, and hold it to the promises that hold for every failure."""
         before = len(self.events)
         with pytest.raises(LaunchRefused) as caught:
             await self.launch(name, **members)
-        self.told_once(caught.value.failure, name, before)
+        self.told_once(caught.value.failure, name, before, crashes=crashes)
         return caught.value.failure
 
-    def told_once(self, failure: LaunchFailure, name: str = "x", since: int = 0) -> LaunchFailed:
+    def told_once(
+        self, failure: LaunchFailure, name: str = "x", since: int = 0, *, crashes: bool = False
+    ) -> LaunchFailed:
         """One ``launch-failed`` equal to the reply, a nonce of its own, no word of a stop."""
         told = [it for it in self.events[since:] if it.event.instance == name]
         failed = [it.event for it in told if isinstance(it.event, LaunchFailed)]
@@ -184,7 +188,8 @@ class Home:
             if it.event.instance == name and it.event.nonce == nonce
         ]
         kinds = {kind_of(it.event) for it in told if it.event.nonce == nonce}
-        assert not kinds & {"ready", "stopping", "stopped", "exited", "task-crashed"}
+        assert not kinds & {"ready", "stopping", "stopped", "exited"}
+        assert ("task-crashed" in kinds) == crashes
         return failed[0]
 
     async def stop(self, name: str = "x", grace_ms: int | None = None) -> InstanceView:

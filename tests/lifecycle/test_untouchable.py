@@ -92,12 +92,14 @@ async def test_a_failed_launch_that_cannot_be_undone_says_so_and_holds(
     launcher = MemoryLauncher(listens=False)
     async with opened(tmp_path, launcher=launcher) as home:
         home.listeners.append(
-            lambda event: [
-                setattr(it, "on_stop", it.leave_one_stuck)
-                for it in launcher.engines
-                if isinstance(event, Spawned)
-            ]
-            and None
+            lambda event: (
+                [
+                    setattr(it, "on_stop", it.leave_one_stuck)
+                    for it in launcher.engines
+                    if isinstance(event, Spawned)
+                ]
+                and None
+            )
         )
         failure = await home.refused(devices=(A,), ready_deadline_ms=200)
         assert isinstance(failure, UnhealthyTimeout)

@@ -51,24 +51,27 @@ class Systemd:
         self.socket = str(folder / "engined.sock")
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, env: Mapping[str, str] = {}, fd: int | None = None) -> "subprocess.Popen[bytes]":
+    def start(
+        self, env: Mapping[str, str] | None = None, fd: int | None = None
+    ) -> "subprocess.Popen[bytes]":
         """With ``fd`` as the one descriptor that is handed over, as number 3."""
         script, own = 'exec "$@"', dict(os.environ)
         if fd is not None:
-            script = f"export LISTEN_FDS=1 LISTEN_FDNAMES=rpc LISTEN_PID=$$; exec \"$@\" 3<&{fd}"
+            script = f'export LISTEN_FDS=1 LISTEN_FDNAMES=rpc LISTEN_PID=$$; exec "$@" 3<&{fd}'
         own |= {
             "NOTIFY_SOCKET": str(self.folder / "notify"),
             "ENGINE_SUPERVISOR_SOCKET": self.socket,
             "ENGINE_SUPERVISOR_STATE_DIR": str(self.folder / "state"),
             "ENGINE_SUPERVISOR_LOG_DIR": str(self.folder / "log"),
         }
-        process = subprocess.Popen(
-            ["bash", "-c", script, "bash", *ENGINED],
-            cwd=Path(__file__).parents[2],
-            env=own | BETWEEN_US | env,
-            pass_fds=() if fd is None else (fd,),
-            stderr=(self.folder / "stderr").open("ab"),
-        )
+        with (self.folder / "stderr").open("ab") as stderr:
+            process = subprocess.Popen(
+                ["bash", "-c", script, "bash", *ENGINED],
+                cwd=Path(__file__).parents[2],
+                env=own | BETWEEN_US | dict(env or {}),
+                pass_fds=() if fd is None else (fd,),
+                stderr=stderr,
+            )
         self.processes.append(process)
         return process
 
@@ -116,9 +119,7 @@ def launch(client: Client, folder: Path, **knobs: str) -> None:
     model = folder / "model.gguf"
     model.touch()
     binary = stub_binary(folder, **knobs)
-    client.launch(
-        LaunchParams(name="one", engine="llamacpp", model_path=str(model), binary=binary)
-    )
+    client.launch(LaunchParams(name="one", engine="llamacpp", model_path=str(model), binary=binary))
 
 
 def test_one_ready_from_the_daemon_when_the_socket_answers(systemd: Systemd) -> None:
@@ -132,6 +133,7 @@ def test_one_ready_from_the_daemon_when_the_socket_answers(systemd: Systemd) -> 
     systemd.listen(says("0 instances"))
     daemon.terminate()
     last = systemd.listen(lambda message: "STOPPING" in message.lines)
+    assert daemon.wait(SOON_S) == 0
 
     assert message.lines["STATUS"] == "0 instances"
     assert len(systemd.said("READY")) == 1
@@ -150,7 +152,7 @@ def test_pings_come_at_most_half_the_interval_apart(systemd: Systemd) -> None:
     daemon = systemd.start()
     systemd.listen(ready)
     began = time.monotonic()
-    systemd.listen(lambda message: message.at > began + 1.5 * WATCHDOG_S and message.pid > 0)
+    systemd.listen(lambda message: message.at > began + WATCHDOG_S)
     pings = [ping.at for ping in systemd.said("WATCHDOG")]
     assert len(pings) > 3
     assert max(b - a for a, b in zip(pings, pings[1:], strict=False)) <= WATCHDOG_S / 2
@@ -159,7 +161,9 @@ def test_pings_come_at_most_half_the_interval_apart(systemd: Systemd) -> None:
     time.sleep(0.1)
     while select.select([systemd.link], [], [], 0)[0]:
         systemd.link.recv(4096)
-    assert not select.select([systemd.link], [], [], WATCHDOG_S)[0], "a stopped one says nothing"
+    assert not select.select([systemd.link], [], [], 0.7 * WATCHDOG_S)[0], (
+        "a stopped one says nothing"
+    )
     daemon.send_signal(signal.SIGCONT)
     systemd.listen(lambda message: "WATCHDOG" in message.lines)
 

@@ -125,9 +125,7 @@ def test_what_is_dropped_is_forgotten_by_systemd_too(address: str, manager: Mana
     os.close(write)
 
 
-def test_what_nobody_claims_goes_and_what_was_claimed_stays(
-    address: str, manager: Manager
-) -> None:
+def test_what_nobody_claims_goes_and_what_was_claimed_stays(address: str, manager: Manager) -> None:
     read, write = os.pipe()
     store = FdStore(Notifier(address), {"engine-a": read, "engine-b": write})
     assert store.stored.pop("engine-a") == read

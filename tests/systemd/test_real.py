@@ -61,7 +61,9 @@ class Host:
         service = (SHIPPED / "engined.service").read_text()
         shipped_path = "/opt/engine-supervisor/bin/engined"
         assert shipped_path in service
-        self.write("/etc/systemd/system/engined.service", service.replace(shipped_path, str(engined)))
+        self.write(
+            "/etc/systemd/system/engined.service", service.replace(shipped_path, str(engined))
+        )
         self.write("/etc/systemd/system/engined.socket", (SHIPPED / "engined.socket").read_text())
         for kind in ("sysusers.d", "tmpfiles.d"):
             text = (SHIPPED / kind / "engine-supervisor.conf").read_text()
