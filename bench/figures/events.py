@@ -7,6 +7,7 @@ writing costs; one ``write`` a line is what shippers need.
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -41,6 +42,14 @@ async def _receive(place: Subscription, events: int) -> None:
         left -= len(await place.next())
 
 
+def _check(path: Path, events: int) -> None:
+    """A rate of events that were not all written would be no rate."""
+    with path.open("rb") as lines:
+        written = sum(1 for _ in lines)
+    if written != events:
+        raise RuntimeError(f"{written} of {events} events were written")
+
+
 async def _measure(stage: Stage) -> list[Row]:
     events = stage.pick(tiny=500, quick=10_000, default=14_000)
     rounds = stage.pick(tiny=1, quick=5, default=11, full=31)
@@ -49,12 +58,13 @@ async def _measure(stage: Stage) -> list[Row]:
     for turn in range(rounds + 1):
         for kind, kept in rates.items():
             bus = Bus(epoch="bench", last_seq=0, now=lambda: rfc3339(clock.wall()))
-            journal = None
+            journal, path = None, stage.folder / f"events-{turn}.jsonl"
             if kind == "ours":
-                journal = journal_of(bus, stage.folder / f"events-{turn}.jsonl")
+                journal = journal_of(bus, path)
             measured = await rate(bus, events)
             if journal is not None:
                 journal.close()
+                _check(path, events)
             if turn:
                 kept.append(measured)
     return [

@@ -1,78 +1,29 @@
-"""How long the loop is blocked around a spawn, as somebody outside who asks for something sees it.
+"""How long the loop is away from its clients around a spawn.
 
-A metronome beside the bench sends the time every millisecond, and the loop notes how late each
-beat is heard. A sample is the latest beat within a window; windows with a spawn in them take turns
-with windows without one, which show what the machine itself costs. The launcher alone is the
-figure of the design; whole launches (records, journal, probes) show what else runs on the loop.
+A sample is the worst of a window: the longest turn of the loop, and the latest beat of a metronome
+outside (see ``loopwatch``). Windows with a spawn in them take turns with windows without one,
+which show what the machine itself costs. The launcher alone is the figure of the design; whole
+launches (records, journal, probes) show what else runs on the loop.
 """
 
-import asyncio
-import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 
 import anyio
 
 from bench.figure import Bound, Figure, Row, row
 from bench.parts.daemon import launch_params
-from bench.parts.helpers import beside
 from bench.parts.inside import Inside, inside
+from bench.parts.loopwatch import LoopWatch, Worst
 from bench.stage import Stage
 from supervisor.contracts.engine import HealthCheck, LaunchPlan
 from supervisor.launchers.base import SpawnTicket
 
-CONTROL = "no spawn"
 BURST = 20
 WINDOW_S = 0.08
 """Longer than a launch takes, its stub and its first probe included."""
 BURST_S = 1.2
-
-
-class Ear:
-    """Hears the beats on the loop."""
-
-    def __init__(self, beats: socket.socket) -> None:
-        self._beats = beats
-        self._worst = 0
-
-    def hear(self) -> None:
-        try:
-            while True:
-                late = int(self._beats.recv(32))
-                self._worst = max(self._worst, time.monotonic_ns() - late)
-        except BlockingIOError:
-            return
-
-    async def worst(self, window_s: float, during: Callable[[], Awaitable[None]]) -> float:
-        """Milliseconds by which the latest beat of a window was late."""
-        self.hear()
-        self._worst = 0
-        ends = time.monotonic() + window_s
-        await during()
-        await anyio.sleep(max(0.002, ends - time.monotonic()))
-        return self._worst / 1e6
-
-
-@asynccontextmanager
-async def metronome(stage: Stage) -> AsyncIterator[Ear]:
-    path = str(stage.folder / "beat")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as beats:
-        beats.bind(path)
-        beats.setblocking(False)
-        ear, loop = Ear(beats), asyncio.get_running_loop()
-        loop.add_reader(beats, ear.hear)
-        try:
-            with beside("metronome.py", path):
-                await anyio.sleep(0.2)
-                yield ear
-        finally:
-            loop.remove_reader(beats)
-
-
-async def nothing() -> None:
-    """What a control's window holds."""
+IDLE, SPAWN, LAUNCH = "no spawn", "spawn", "launch"
 
 
 class Spawns:
@@ -82,7 +33,10 @@ class Spawns:
         self._stage, self._own = stage, own
         self._numbers = count()
 
-    async def by_launcher(self) -> None:
+    async def nothing(self) -> None:
+        """What a control's window holds."""
+
+    async def spawn(self) -> None:
         launcher = self._own.house.launchers["process"]
         number = next(self._numbers)
         plan = LaunchPlan(
@@ -123,46 +77,56 @@ class Spawns:
         await self._own.supervisor.stop(name, nonce=None, grace_ms=1_000)
 
 
-async def _measure(stage: Stage) -> list[Row]:
-    rounds = stage.pick(tiny=2, quick=8, default=40, full=150)
-    bursts = stage.pick(tiny=0, quick=1, default=5, full=10)
-    late: dict[str, list[float]] = {"launcher": [], "launch": [], CONTROL: []}
-    burst: dict[str, list[float]] = {"burst": [], CONTROL: []}
-    async with inside(stage.sub("i")) as own, metronome(stage) as ear:
-        spawns = Spawns(stage, own)
-        for turn in range(rounds + 1):
-            spawned = await ear.worst(WINDOW_S, spawns.by_launcher)
-            launched = await ear.worst(WINDOW_S, spawns.launch)
-            idle = await ear.worst(WINDOW_S, nothing)
+Window = tuple[str, float, Callable[[], Awaitable[None]]]
+
+
+async def in_windows(
+    watch: LoopWatch, spawns: Spawns, rounds: int, windows: Iterable[Window]
+) -> dict[str, list[Worst]]:
+    """The worst of each window, round by round; the first round only warms up."""
+    found: dict[str, list[Worst]] = {name: [] for name, _, _ in windows}
+    for turn in range(rounds + 1):
+        for name, length_s, during in windows:
+            worst = await watch.worst(length_s, during)
             if turn:
-                late["launcher"].append(spawned)
-                late["launch"].append(launched)
-                late[CONTROL].append(idle)
-            await spawns.clear()
-        for _ in range(bursts):
-            burst["burst"].append(await ear.worst(BURST_S, spawns.burst))
-            burst[CONTROL].append(await ear.worst(BURST_S, nothing))
-            await spawns.clear()
-    return list(_rows(late, burst))
+                found[name].append(worst)
+        await spawns.clear()
+    return found
 
 
-def _rows(late: dict[str, list[float]], burst: dict[str, list[float]]) -> Iterable[Row]:
-    beside_ = {CONTROL: late[CONTROL]}
-    bound = Bound(stat="p50", limit=1, beyond=CONTROL)
-    yield row("loop late around one spawn", "ms", late["launcher"], bound, beside=beside_)
-    yield row("loop late around one whole launch", "ms", late["launch"], beside=beside_)
-    if burst["burst"]:
-        yield row(
-            f"loop late in a burst of {BURST} launches",
-            "ms",
-            burst["burst"],
-            Bound(stat="p50", limit=10),
-            beside={CONTROL: burst[CONTROL]},
+async def _measure(stage: Stage, watch: LoopWatch) -> list[Row]:
+    rounds = stage.pick(tiny=2, quick=8, default=40, full=150)
+    bursts = stage.pick(tiny=1, quick=1, default=5, full=10)
+    async with inside(stage.sub("i")) as own, watch.hearing(stage.folder / "beat"):
+        spawns = Spawns(stage, own)
+        single = (
+            (SPAWN, WINDOW_S, spawns.spawn),
+            (LAUNCH, WINDOW_S, spawns.launch),
+            (IDLE, WINDOW_S, spawns.nothing),
         )
+        many = ((LAUNCH, BURST_S, spawns.burst), (IDLE, BURST_S, spawns.nothing))
+        one = await in_windows(watch, spawns, rounds, single)
+        burst = await in_windows(watch, spawns, bursts, many)
+    return [
+        *_rows("around one spawn", one[SPAWN], one, Bound(stat="p50", limit=1)),
+        *_rows("around one whole launch", one[LAUNCH], one),
+        *_rows(f"in {BURST} launches", burst[LAUNCH], burst, Bound(stat="p50", limit=10)),
+    ]
+
+
+def _rows(
+    what: str, worst: list[Worst], control: Mapping[str, list[Worst]], *bounds: Bound
+) -> Iterable[Row]:
+    """The turn is the loop's own doing and has the bound; the beat explains it."""
+    idle = control[IDLE]
+    turns, beats = {IDLE: [one.turn for one in idle]}, {IDLE: [one.beat for one in idle]}
+    yield row(f"longest turn {what}", "ms", [one.turn for one in worst], *bounds, beside=turns)
+    yield row(f"latest beat {what}", "ms", [one.beat for one in worst], beside=beats)
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    return anyio.run(_measure, stage)
+    watch = LoopWatch()
+    return anyio.run(_measure, stage, watch, backend_options={"loop_factory": watch.make_loop})
 
 
 FIGURE = Figure(name="spawn", title="Loop blocked by a spawn", measure=measure)

@@ -209,9 +209,8 @@ class Instance:
             if self._command is not None and not self.ready:
                 raise Problem(Cancelled())
         except Problem as problem:
-            await self._unwind(problem.failure)
-            return problem.failure
-        if self._attempt.liveness == "gone":
+            return await self._unwind(problem.failure)
+        if self._attempt.liveness == "gone" and self._command is None:
             return await self._reap()
         return await self._stay()
 
@@ -278,9 +277,11 @@ class Instance:
                     raise
 
     async def _until_ready(self) -> None:
-        await self._attempt.until_ready()
-        self.readies += 1
-        self._tell()
+        try:
+            await self._attempt.until_ready()
+        finally:  # it may be ready although something failed in the saying
+            self.readies += self.ready
+            self._tell()
 
     async def _moved_port(self, preparation: Preparation) -> bool:
         """Whether a stranger took the pool port before the engine bound it; then take another.
@@ -403,12 +404,13 @@ class Instance:
         )
         return True
 
-    async def _unwind(self, failure: LaunchFailure) -> None:
+    async def _unwind(self, failure: LaunchFailure) -> LaunchFailure:
         """Undo an attempt that did not get ready, whatever it got hold of, then say why.
 
-        An exit is news at once; every other failure is told when all of it is undone.
+        An exit is news at once; every other failure is told when all of it is undone. Where the
+        undoing has to begin again, the cause stays the first one.
         """
-        self.failure = failure
+        failure = self.failure = self.failure or failure
         if isinstance(failure, ExitedEarly):
             self._tell_failure(failure)
         attempt, ledger, command = self._attempt, self._ledger, self._command
@@ -420,6 +422,7 @@ class Instance:
                 grace_ms = command.grace_ms
             await self._clear_for_sure(grace_ms)
         self._tell_failure(failure)
+        return failure
 
     async def _clear_for_sure(self, grace_ms: int) -> None:
         """As ``_clear_tree``, but never giving up: nothing is freed before the tree is gone."""
