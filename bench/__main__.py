@@ -29,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = report.write(whole, options.into)
     print(report.table(whole.figures))
     print(f"\n{whole.seconds:.0f} s, {path}")
+    if whole.busy:
+        print("the machine was busy with other things: latencies are theirs too (see --realtime)")
     if whole.peers_missing:
         print(f"without peers: {whole.peers_missing}")
     return 1 if whole.failed else 0
@@ -47,7 +49,7 @@ def run(
     theirs = Peers(wanted=peers and scale != "tiny")
     outcomes = []
     with scratch() as (folder, engine):
-        machine = facts(folder)
+        machine, load = facts(folder), os.getloadavg()[0]
         for number, name in enumerate(names):
             figure = FIGURES[name]
             if say is not None:
@@ -59,6 +61,7 @@ def run(
         at=at,
         scale=scale,
         machine=machine,
+        load=load,
         compiled_engine=compiled,
         peers_missing=theirs.missing,
         seconds=round(time.monotonic() - began, 1),

@@ -13,13 +13,12 @@ PACKAGES = ("engine-supervisor", "aiohttp", "anyio", "msgspec", "psutil", "struc
 
 
 def facts(scratch: Path) -> dict[str, object]:
-    """For the JSON file. Taken before the first figure, so that the load is not our own."""
+    """For the JSON file."""
     return {
         "kernel": platform.release(),
         "cpu": cpu_model(),
         "cpus": len(os.sched_getaffinity(0)),
         "memoryBytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load": os.getloadavg(),
         "realtime": os.sched_getscheduler(0) == os.SCHED_FIFO,
         "pid1": Path("/proc/1/comm").read_text().strip(),
         "scratchFilesystem": file_system(scratch),

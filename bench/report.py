@@ -1,5 +1,6 @@
 """The outcome of a run: a JSON file for machines, an aligned table for people."""
 
+import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     at: str
     scale: Scale
     machine: dict[str, object]
+    load: float
+    """Of the minute before the run, and so not our own."""
     compiled_engine: bool
     peers_missing: str | None
     seconds: float
@@ -43,6 +46,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def failed(self) -> bool:
         """A figure broke. One that misses its target is a finding, not a failure of the bench."""
         return any(outcome.failed for outcome in self.figures)
+
+    @property
+    def busy(self) -> bool:
+        """Others wanted much of the machine, and all sides competed with them."""
+        return not self.machine["realtime"] and self.load > (os.cpu_count() or 1) / 2
 
 
 def now() -> str:

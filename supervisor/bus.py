@@ -90,6 +90,17 @@ class Bus:
         """Put events of an earlier daemon's life into the ring, so that cursors outlive it."""
         self._ring.extend(events)
 
+    @property
+    def history(self) -> tuple[Published, ...]:
+        """What the ring holds, oldest first."""
+        return tuple(self._ring)
+
+    async def settled(self) -> None:
+        """Return once everything published so far has been delivered, and so is written down."""
+        wanted = self._seq
+        while self._delivered < wanted:
+            await self._news.wait()
+
     def subscribe(self, after: Cursor | None = None) -> "Subscription":
         """Start after a place, or after the newest event. Raises ``CursorExpired``."""
         if after is None:

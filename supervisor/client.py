@@ -1,6 +1,7 @@
 """The typed client: one blocking connection to the daemon. Standard library and msgspec only."""
 
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
@@ -44,6 +45,8 @@ from supervisor.contracts.rpc import (
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 """For an answer that takes no waiting for an engine."""
+RETURN_SECONDS = 30.0
+"""How long a daemon that went away may take to come back."""
 
 T = TypeVar("T")
 Params = msgspec.Struct | msgspec.Raw
@@ -245,12 +248,30 @@ class Client:
             yield bytes(msgspec.json.decode(notice.params, type=EventNotice).event)
 
     def follow(self, name: str, lines: int = 100) -> Iterator[tuple[str, ...]]:
-        """The end of a log, then whatever comes behind it until the instance has ended."""
+        """The end of a log, then whatever comes behind it until the instance has ended.
+
+        Goes on where it was when the daemon is started again meanwhile, which takes it seconds.
+        """
         params = LogsParams(name=name, lines=lines, follow=True)
-        begun = self.call("instance.logs", params, LogLines)
-        yield begun.lines
-        for notice in self.notices(begun.subscription or ""):
-            yield msgspec.json.decode(notice.params, type=LogNotice).lines
+        lost_at: float | None = None
+        while True:
+            try:
+                begun = self.call("instance.logs", params, LogLines)
+                lost_at = None
+                params = LogsParams(name=name, follow=True, log=begun.log, after=begun.cursor)
+                yield begun.lines
+                for told in self.notices(begun.subscription or ""):
+                    notice = msgspec.json.decode(told.params, type=LogNotice)
+                    params = LogsParams(name=name, follow=True, log=notice.log, after=notice.cursor)
+                    yield notice.lines
+                return
+            except DaemonUnreachable:
+                now = time.monotonic()
+                lost_at = lost_at or now
+                if params.after is UNSET or now - lost_at > RETURN_SECONDS:
+                    raise
+                self.close()
+                time.sleep(0.2)
 
     def notices(self, subscription: str) -> Iterator[Notification]:
         """What comes of a subscription until it ends. Raises ``RpcError`` where it ends badly."""

@@ -31,6 +31,7 @@ class Side:
         self._left = sorted(pids.items())
         self._heard = heard
         self._deaths: dict[str, Death] = {}
+        self.untold = 0
 
     def kill_one(self, watcher: Observer) -> None:
         if self._left:
@@ -38,8 +39,9 @@ class Side:
             self._deaths[name] = watcher.kill(pid)
 
     def lags(self) -> list[float]:
-        """In milliseconds, in the order of the deaths."""
-        heard = ((self._heard(name), death) for name, death in self._deaths.items())
+        """Milliseconds from the deaths; those that nobody told of in time are left out."""
+        heard = [(self._heard(name), death) for name, death in self._deaths.items()]
+        self.untold = sum(at is None for at, _ in heard)
         return [(at - death.seen_ns) / 1e6 for at, death in heard if at is not None]
 
 
@@ -89,7 +91,11 @@ def measure(stage: Stage) -> Iterable[Row]:
                 time.sleep(random.uniform(0.02, 0.06))
     lags = {kind: side.lags() for kind, side in sides.items()}
     peers = {kind: samples for kind, samples in lags.items() if kind in (SUPERVISORD, CIRCUS)}
-    notes = () if stage.peers.missing is None else (f"peers left out: {stage.peers.missing}",)
+    notes = [
+        f"{kind} did not tell of {side.untold} deaths within {PEER_PATIENCE_S:g} s"
+        for kind, side in sides.items()
+        if side.untold
+    ]
     for kind in (OWN, ADOPTED):
         yield row(
             f"engine dies, until `exited` at a socket ({kind})",

@@ -16,8 +16,8 @@ from bench.parts.daemon import launch_params
 from bench.parts.inside import Inside, inside
 from bench.parts.loopwatch import LoopWatch, Worst
 from bench.stage import Stage
-from supervisor.contracts.engine import HealthCheck, LaunchPlan
-from supervisor.launchers.base import SpawnTicket
+from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
+from supervisor.launchers.base import Running, SpawnTicket
 
 BURST = 20
 WINDOW_S = 0.08
@@ -32,6 +32,7 @@ class Spawns:
     def __init__(self, stage: Stage, own: Inside) -> None:
         self._stage, self._own = stage, own
         self._numbers = count()
+        self._bare: list[Running] = []
 
     async def nothing(self) -> None:
         """What a control's window holds."""
@@ -55,7 +56,7 @@ class Spawns:
             env={},
         )
         gated = await launcher.prepare(plan, ticket)
-        (await gated.open()).close()
+        self._bare.append(await gated.open())
 
     async def launch(self) -> None:
         name = f"e{next(self._numbers)}"
@@ -72,6 +73,10 @@ class Spawns:
         async with anyio.create_task_group() as tasks:
             for view in self._own.supervisor.list():
                 tasks.start_soon(self._stop, view.record.name)
+            for running in self._bare:
+                tasks.start_soon(running.stop, StopStyle(), 1_000)
+        while self._bare:
+            self._bare.pop().close()
 
     async def _stop(self, name: str) -> None:
         await self._own.supervisor.stop(name, nonce=None, grace_ms=1_000)
@@ -81,12 +86,13 @@ Window = tuple[str, float, Callable[[], Awaitable[None]]]
 
 
 async def in_windows(
-    watch: LoopWatch, spawns: Spawns, rounds: int, windows: Iterable[Window]
+    watch: LoopWatch, spawns: Spawns, rounds: int, windows: tuple[Window, ...]
 ) -> dict[str, list[Worst]]:
-    """The worst of each window, round by round; the first round only warms up."""
+    """The worst of each window, round by round, in turns; the first round only warms up."""
     found: dict[str, list[Worst]] = {name: [] for name, _, _ in windows}
     for turn in range(rounds + 1):
-        for name, length_s, during in windows:
+        first = turn % len(windows)
+        for name, length_s, during in windows[first:] + windows[:first]:
             worst = await watch.worst(length_s, during)
             if turn:
                 found[name].append(worst)

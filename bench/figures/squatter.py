@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from bench.figure import Bound, Figure, Row, row
 from bench.parts.daemon import daemon, launch_params
 from bench.parts.engine import announcements
+from bench.parts.subscriber import Subscriber, subscriber
 from bench.stage import Stage
 from supervisor.client import Client
 from supervisor.contracts.rpc import StopParams
@@ -75,12 +76,13 @@ def fooled(port: int, until: float) -> bool:
 class Trial:
     """Launches engines that never get ready, and puts squatters on their ports."""
 
-    def __init__(self, stage: Stage, client: Client) -> None:
-        self._stage, self._client = stage, client
+    def __init__(self, stage: Stage, client: Client, events: Subscriber) -> None:
+        self._stage, self._client, self._events = stage, client, events
         self._told = stage.closing.enter_context(announcements(stage.folder / "told"))
         self._count = 0
         self.ours: list[float] = []
         self.control: list[float] = []
+        self.told = 0
 
     def run(self, size: int, *, shared: bool) -> None:
         names, ports = [], []
@@ -98,8 +100,16 @@ class Trial:
             time.sleep(max(0, until - time.monotonic()))
             states = {view.record.name: view.state for view in self._client.list().instances}
         self.ours += [states.get(name) == "ready" for name in names]
+        self.told += sum(self._warned(name) for name in names)
         for name in names:
             self._client.cancel(StopParams(name=name, grace_ms=500))
+
+    def _warned(self, name: str) -> bool:
+        """Whether the daemon said that it met a stranger: else its silence would prove nothing."""
+        try:
+            return self._events.arrival("warning", name, 0.1) > 0
+        except TimeoutError:
+            return False
 
 
 @contextmanager
@@ -112,7 +122,8 @@ def _squatters(ports: list[int], *, shared: bool) -> Iterator[None]:
 
 def measure(stage: Stage) -> Iterable[Row]:
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine))
-    trial = Trial(stage, stage.closing.enter_context(own.client()))
+    events = stage.closing.enter_context(subscriber(own.socket, "warning"))
+    trial = Trial(stage, stage.closing.enter_context(own.client()), events)
     count = stage.pick(tiny=2, quick=10, default=20, full=100)
     for begun in range(0, count, BATCH):
         size = min(BATCH, count - begun)
@@ -124,7 +135,7 @@ def measure(stage: Stage) -> Iterable[Row]:
         "",
         [sum(trial.ours)],
         Bound(stat="most", limit=0),
-        beside={CONTROL: [met]},
+        beside={CONTROL: [met], "reported as foreign": [trial.told]},
     )
 
 

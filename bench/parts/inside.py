@@ -1,6 +1,7 @@
 """The supervisor on the bench's own event loop, for what shows only from inside the process."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import structlog
 
 from bench.parts.daemon import port_pool
 from supervisor.bus import Bus, Published
@@ -46,6 +48,7 @@ async def inside(folder: Path) -> AsyncIterator[Inside]:
     paths = Paths(
         socket=str(folder / "s"), state_dir=str(folder / "state"), log_dir=str(folder / "log")
     )
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for place in (paths.state_dir, paths.log_dir):
         os.makedirs(place, mode=0o700, exist_ok=True)
     with lock_state_dir(paths.state_dir):

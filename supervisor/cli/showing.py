@@ -14,6 +14,12 @@ from supervisor.contracts.device import (
     LeaseHolder,
     TelemetryField,
 )
+from supervisor.contracts.failure import (
+    ExitedEarly,
+    LaunchFailure,
+    SpawnFailed,
+    UnhealthyTimeout,
+)
 from supervisor.contracts.instance import InstanceView
 from supervisor.contracts.rpc import EngineEntry, EngineListing, InstanceListing, ListParams
 
@@ -69,14 +75,29 @@ def _instance(view: InstanceView) -> tuple[str, ...]:
 
 
 def _reason(view: InstanceView) -> str:
-    if view.failure is not None:
-        return str(view.failure.__struct_config__.tag)
+    """Why it is not simply ready: the newest failure, and when it will be tried again."""
+    told = [] if view.failure is None else [_cause(view.failure)]
+    if view.retry_at is not None:
+        told.append(f"attempt {view.attempt} at {view.retry_at}")
+    if told:
+        return ", ".join(told)
     if view.exit is not None:
         if view.exit.signal:
             return view.exit.signal
         code = view.exit.exit_code
         return NOT_KNOWN if code is None else f"exit {code}"
     return (view.health.last or "") if view.state == "unhealthy" else ""
+
+
+def _cause(failure: LaunchFailure) -> str:
+    kind = str(failure.__struct_config__.tag)
+    match failure:
+        case SpawnFailed(reason=str() as reason):
+            return f"{kind} ({reason})"
+        case ExitedEarly() | UnhealthyTimeout():
+            return f"{kind} ({failure.diagnosis.code})" if failure.diagnosis else kind
+        case _:
+            return kind
 
 
 def _devices(devices: tuple[str, ...]) -> str:

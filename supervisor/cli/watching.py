@@ -13,7 +13,7 @@ from supervisor.client import Client, RpcError
 from supervisor.contracts.event import Cursor
 from supervisor.contracts.rpc import LogLines, LogsParams, SubscribeParams, Subscription
 
-_STAMPED = frozenset({"seq", "epoch", "at", "node", "kind", "instance"})
+_STAMPED = frozenset({"seq", "epoch", "at", "node", "kind", "instance", "nonce"})
 
 
 class _Head(msgspec.Struct):

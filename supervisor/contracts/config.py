@@ -61,6 +61,8 @@ class Recipe(_Table, frozen=True, kw_only=True):
     command: tuple[str, ...] | UnsetType = UNSET
     restart: RestartPolicy | UnsetType = UNSET
     ready_deadline_ms: int | UnsetType = UNSET
+    stall_ms: int | UnsetType = UNSET
+    ready_cap_ms: int | UnsetType = UNSET
     autostart: bool = False
     """Launched, under the recipe's own name, whenever the daemon starts and it is not there."""
 
@@ -140,6 +142,8 @@ class Config(_Table, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     tombstones: int = 200
     """Ended instances that are remembered."""
+    cgroups: Literal["auto", "off"] = "auto"
+    """A cgroup v2 for each engine, where they are ours to make."""
     ports: PortsConfig = PortsConfig()
     restart: RestartConfig = RestartConfig()
     access: AccessConfig = AccessConfig()

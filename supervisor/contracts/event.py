@@ -240,9 +240,11 @@ WarningCode = Literal[
     "port-foreign",
     "proof-denied",
     "identity-unknown",
+    "engine-lost",
     "record-newer",
     "record-write-failed",
     "log-lost",
+    "log-unbounded",
     "knob-dropped",
 ]
 

@@ -96,6 +96,10 @@ class LaunchParams(Wire, frozen=True, kw_only=True):
     """The argv to run, verbatim, in place of the planned one."""
     restart: RestartPolicy | UnsetType = UNSET
     ready_deadline_ms: int | UnsetType = UNSET
+    stall_ms: int | UnsetType = UNSET
+    """With it the deadline moves: never nearer than this to the last progress in the log."""
+    ready_cap_ms: int | UnsetType = UNSET
+    """Where a moving deadline ends, counted from the start; left out, four times the deadline."""
     install: Literal["missing"] | UnsetType = UNSET
     wait: bool | UnsetType = UNSET
     """False returns at the reservation (default true)."""
@@ -123,6 +127,8 @@ class Supervision(Fact, frozen=True, kw_only=True):
     bind_host: str
     """The address the engine listens on."""
     log_path: str | None = None
+    cgroup: str | None = None
+    """The directory of the cgroup v2 that was made for this attempt; null where none was."""
     memory_bytes: int | None = None
     plan: LaunchPlan | None = None
     ready_at: str | None = None
@@ -131,8 +137,13 @@ class Supervision(Fact, frozen=True, kw_only=True):
     deadline_monotonic_ns: int | None = None
     """On ``CLOCK_MONOTONIC`` of ``boot_id``; decisions use this, people read the wall times."""
     launched_monotonic_ns: int | None = None
+    log_position: int | None = None
+    """Up to where the log was read for progress; kept where the deadline moves with it."""
     restart_after_stop: bool = False
     """With intent ``stopping``: the stop is the first half of a restart."""
+    stopping_for: LaunchFailure | None = None
+    """With intent ``stopping``: the failure that the taking down follows; null where it was asked
+    for."""
     retry_at: str | None = None
     """With intent ``waiting``: when the next attempt begins, for people."""
     retry_monotonic_ns: int | None = None

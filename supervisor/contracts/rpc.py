@@ -114,6 +114,10 @@ class LogsParams(Wire, frozen=True, kw_only=True):
     name: str
     lines: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOG_LINES)] = 100
     follow: bool = False
+    log: str | UnsetType = UNSET
+    """With ``after``, for going on: what an earlier reply or notification said."""
+    after: Annotated[int, msgspec.Meta(ge=0)] | UnsetType = UNSET
+    """Its cursor: what comes behind it is told, instead of the last lines."""
 
 
 class SubscribeParams(Wire, frozen=True, kw_only=True):
@@ -197,7 +201,9 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
 class LogLines(Fact, frozen=True, kw_only=True):
     lines: tuple[str, ...]
     cursor: int
-    """Byte offset in the log behind the last line."""
+    """The place behind the last line, in bytes of all that was ever written to this log."""
+    log: str | UnsetType = UNSET
+    """Which log this is a place in: each attempt of an instance has its own."""
     subscription: str | UnsetType = UNSET
 
 
@@ -207,6 +213,7 @@ class LogNotice(Fact, frozen=True, kw_only=True):
     subscription: str
     lines: tuple[str, ...]
     cursor: int
+    log: str | UnsetType = UNSET
 
 
 class Subscription(Fact, frozen=True, kw_only=True):

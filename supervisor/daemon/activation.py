@@ -1,8 +1,8 @@
 """What systemd hands to the daemon at its start: taken, and removed so that nobody inherits it.
 
-A child that inherits ``NOTIFY_SOCKET`` or ``WATCHDOG_USEC`` can speak for the daemon, or is confused
-by them. So they leave the environment before anything is spawned, and the descriptors are closed on
-exec.
+A child that inherits ``NOTIFY_SOCKET`` or ``WATCHDOG_USEC`` can speak for the daemon, or is
+confused by them. So they leave the environment before anything is spawned, and the descriptors are
+closed on exec.
 """
 
 import os

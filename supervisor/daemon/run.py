@@ -24,6 +24,7 @@ from supervisor.contracts.host import SELF
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.daemon.activation import Activation
+from supervisor.daemon.cgroup import own_cgroup_root
 from supervisor.daemon.unit import Unit
 from supervisor.daemon.watchdog import JournalLag
 from supervisor.devices.cpu import CpuProbe
@@ -34,7 +35,7 @@ from supervisor.instances.durable import Step, no_step
 from supervisor.instances.state_dir import supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
-from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
 from supervisor.rpc.server import RpcServer
@@ -68,8 +69,9 @@ async def run(
     journal = Journal(Path(paths.events), _on_loop(bus))
     lag = JournalLag(bus)
     bus.attach(lag.watched(journal.record))
+    cgroups = _cgroups(config, paths)
     try:
-        house = _furnish(config, paths, clock, bus, at, step)
+        house = _furnish(config, paths, clock, bus, cgroups, at, step)
         supervisor = LocalSupervisor(house, _describe(house))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(unit.beat)
@@ -77,6 +79,7 @@ async def run(
             async with RpcServer(supervisor, bus, listener, config.access):
                 log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
                 tasks.start_soon(unit.report, bus, lag, lambda: supervisor.info().counts)
+                tasks.start_soon(cgroups.probe)
                 reason = await _until_told(journal, unit)
                 detached = supervisor.leave()
                 unit.stopping(detached)
@@ -87,6 +90,13 @@ async def run(
     finally:
         listener.close()
         journal.close()
+        cgroups.leave()
+
+
+def _cgroups(config: Config, paths: Paths) -> Cgroups:
+    if config.cgroups == "off":
+        return Cgroups(None, "the configuration turns them off")
+    return Cgroups(own_cgroup_root(supervisor_id(paths.state_dir)))
 
 
 def _on_loop(bus: Bus) -> Deliver:
@@ -112,6 +122,7 @@ def _furnish(
     paths: Paths,
     clock: SystemClock,
     bus: Bus,
+    cgroups: Cgroups,
     at: Callable[[str], None],
     step: Step,
 ) -> House:
@@ -126,7 +137,7 @@ def _furnish(
         clock=clock,
         bus=bus,
         store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=step),
-        launchers={"process": ProcessLauncher(boot_id=clock.boot_id)},
+        launchers={"process": ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups)},
         inventory=inventory,
         config=config,
         paths=paths,

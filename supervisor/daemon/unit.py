@@ -57,7 +57,7 @@ class Unit:
             return
         news = bus.subscribe()
         said = describe(counts(), 0)
-        while not self._notifier.send("READY=1", f"STATUS={said}"):  # noqa: ASYNC110 - no event says so
+        while not self._notifier.send("READY=1", f"STATUS={said}"):  # noqa: ASYNC110
             await anyio.sleep(RETRY_S)
         while True:
             await anyio.sleep(STATUS_PAUSE_S)

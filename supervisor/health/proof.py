@@ -2,6 +2,10 @@
 
 Afterwards would be too late: an HTTP/1.0 server has closed its side together with its reply. And
 before also means that a stranger on the port gets neither the request nor the engine's API key.
+
+A listener keeps the cgroup that it was opened in, and hands it to each connection before anybody
+accepts that. So where the instance has a cgroup, the first look decides; elsewhere, and for what
+was opened in another one, the connection has to be accepted and its holder found.
 """
 
 import errno
@@ -19,6 +23,8 @@ from supervisor.health.sockdiag import ServerSide, TcpState, Unprovable, own_sid
 DEFERRED_AFTER_S = 0.005
 ABSENT_AFTER_S = 0.05
 FOREIGN_AGAIN_S = 0.01
+UNACCEPTED_S = 0.05
+"""How long a stranger may take to accept before it is called one by its cgroup alone."""
 
 
 class Owner(Protocol):
@@ -26,16 +32,21 @@ class Owner(Protocol):
 
     async def owns_socket(self, inode: int) -> Ownership: ...
 
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        """Of the cgroup that a socket was opened in; ``unknown`` where they do not tell."""
+        ...
+
 
 async def prove(connection: Connection, owner: Owner, method: str) -> None:
     """Return once the server's side is known to be ours; raise ``Miss`` when it is not.
 
-    Waits as long as the connection is not accepted: the caller bounds that. A connection whose
+    May wait as long as the connection is not accepted: the caller bounds that. A connection whose
     accept is deferred (``TCP_DEFER_ACCEPT``) is withheld from its server until data comes; there
     the first letter of the request goes ahead, alone.
     """
     began = anyio.current_time()
     suspect = 0
+    opened: Ownership | None = None
     while True:
         side = _look(connection, server_side)
         waited = anyio.current_time() - began
@@ -45,18 +56,18 @@ async def prove(connection: Connection, owner: Owner, method: str) -> None:
                 raise _absent(connection)
         elif side.closed:
             raise Lost("the server hung up before it was asked")
+        elif (opened := opened or await _opened_by(side, owner)) == "ours":
+            return
         elif side.inode:
             if await _is_ours(side, owner):
                 return
             # Between accept and the descriptor's entry in the table nobody holds the socket, so
             # a stranger is one that still has it after the server had time to run.
             if side.inode == suspect:
-                raise Miss(
-                    "foreign",
-                    f"{connection.place} is served by a process outside the instance"
-                    f" (uid {side.uid})",
-                )
+                raise _foreign(connection, side)
             suspect, pause = side.inode, FOREIGN_AGAIN_S
+        elif opened == "foreign" and waited >= UNACCEPTED_S:
+            raise _foreign(connection, side)
         elif side.state is TcpState.SYN_RECV and waited >= DEFERRED_AFTER_S:
             connection.send_ahead(method)
         await anyio.sleep(pause)
@@ -81,6 +92,18 @@ def _absent(connection: Connection) -> Miss:
     return Miss(
         "unproved", f"{connection.place}: the server's side is not in this network namespace"
     )
+
+
+def _foreign(connection: Connection, side: ServerSide) -> Miss:
+    return Miss(
+        "foreign",
+        f"{connection.place} is served by a process outside the instance (uid {side.uid})",
+    )
+
+
+async def _opened_by(side: ServerSide, owner: Owner) -> Ownership | None:
+    """Whose the listener is by its cgroup; None while the kernel does not tell that."""
+    return None if side.cgroup is None else await owner.owns_cgroup(side.cgroup)
 
 
 async def _is_ours(side: ServerSide, owner: Owner) -> bool:

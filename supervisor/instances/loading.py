@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -43,7 +43,8 @@ class Quarantined:
     """Of the instance, by the file's name; perhaps not one an instance can have."""
     path: Path
     """Where it lies now."""
-    reason: UnreadableReason
+    reason: UnreadableReason | Literal["lost"]
+    """``lost``: there is no file any more, only what still lives at ``path``."""
     detail: str
     nonce: str | None
     devices: tuple[DeviceId, ...] | None

@@ -6,7 +6,7 @@ lets the engine start. So there is no moment at which an engine runs that no rec
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from supervisor.contracts.engine import LaunchPlan, StopStyle
@@ -87,6 +87,13 @@ class Running(ABC):
     async def owns_socket(self, inode: int) -> Ownership:
         """Whether a living member of the tree holds the socket with this inode."""
 
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        """Whether what was opened in the cgroup v2 with this inode was opened by the tree.
+
+        ``unknown`` wherever cgroups do not tell.
+        """
+        return "unknown"
+
     @abstractmethod
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
         """End the tree: ask the main process, wait out the grace, then kill whatever is left.
@@ -105,6 +112,8 @@ class Gated(ABC):
     """A handle whose engine has not started yet. Closing it unopened ends it."""
 
     ref: HandleReference
+    cgroup: str | None = None
+    """What else the record needs for ``attach`` to find the whole tree again."""
 
     @abstractmethod
     async def open(self) -> Running:
@@ -124,6 +133,16 @@ class Bearer:
     """What its marks say it was given."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """Something alive of an instance of which no record is left."""
+
+    name: str
+    """Of the instance."""
+    place: str
+    """Where it lives: the directory of a cgroup."""
+
+
 class NotOursError(Exception):
     """The handle names something that another launch, or nobody of ours, started."""
 
@@ -140,7 +159,7 @@ class Launcher(ABC):
         """Bring a handle into being behind a closed gate. Raises ``SpawnError``."""
 
     @abstractmethod
-    async def attach(self, ref: HandleReference, nonce: str) -> Running:
+    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
         """Answer for a handle found in a record. Never raises for a dead or strange one.
 
         ``Running.liveness`` of a handle that is certainly not ours any more is ``gone``; one that
@@ -152,3 +171,11 @@ class Launcher(ABC):
         """Who carries the marks of an instance whose record cannot be read: of that nonce, or of
         that name where the nonce is lost too.
         """
+
+    async def strays(self, known: Container[str]) -> tuple[Stray, ...]:
+        """Who lives in what only we can have made for an instance, and no record names.
+
+        ``known`` are the cgroups that records name. What is left over and empty is removed; so
+        this is to be asked before anything is launched.
+        """
+        return ()

@@ -59,7 +59,8 @@ class Attempt:
     @property
     def health(self) -> HealthView:
         last = self._probe.last if self._probe else None
-        return HealthView(misses=self.misses, last=last.text if last else None)
+        shown = self._ledger.redactor.text(last.text) if last else None
+        return HealthView(misses=self.misses, last=shown)
 
     @property
     def opening(self) -> bool:
@@ -95,6 +96,7 @@ class Attempt:
                     boot_id=clock.boot_id,
                     plan=plan,
                     log_path=ticket.log_path,
+                    cgroup=self._gated.cgroup,
                     launched_monotonic_ns=now,
                     deadline_monotonic_ns=now + budget_ms * 1_000_000,
                 )
@@ -111,7 +113,8 @@ class Attempt:
     async def attach(self, launcher: Launcher, ref: HandleReference) -> Liveness:
         """Answer for an engine that a record names."""
         if self.running is None:
-            self.running = await launcher.attach(ref, self._ledger.record.nonce)
+            cgroup = self._ledger.supervision.cgroup
+            self.running = await launcher.attach(ref, self._ledger.record.nonce, cgroup)
         self.liveness = await self.running.liveness()
         return self.liveness
 
@@ -218,7 +221,8 @@ class Attempt:
                 if isinstance(seen, NotReady):
                     if self.misses == limit:
                         since = monotonic_ns()
-                        self._ledger.publish(Unhealthy(reason=seen.text, misses=self.misses))
+                        reason = self._ledger.redactor.text(seen.text)
+                        self._ledger.publish(Unhealthy(reason=reason, misses=self.misses))
                     lasted_ms = 0 if since is None else (monotonic_ns() - since) // 1_000_000
                     if give_up_ms and since is not None and lasted_ms >= give_up_ms:
                         return await self._timed_out(lasted_ms, seen)
@@ -236,7 +240,9 @@ class Attempt:
         await self._gated.abandon()
         launcher = self._house.launcher_of(self._gated.ref)
         if launcher is not None:
-            self.running = await launcher.attach(self._gated.ref, self._ledger.record.nonce)
+            self.running = await launcher.attach(
+                self._gated.ref, self._ledger.record.nonce, self._gated.cgroup
+            )
         self._gated = None
 
     async def clear_tree(self, grace_ms: int, on_stuck: Callable[[], None]) -> StopReceipt:

@@ -14,6 +14,7 @@ from supervisor.devices.inventory import Inventory
 from supervisor.instances.state import Now
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
+from supervisor.logs.keeper import LogKeeper
 
 
 def _pass(step: str) -> None:
@@ -36,6 +37,10 @@ class House:
     """The daemon's own environment, from which an engine gets a defined part."""
     at: Callable[[str], None] = field(default=_pass)
     """Called at each named step of a life; a test raises, or dies, in it."""
+    logs: LogKeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "logs", LogKeeper(self.config.logs))
 
     def now(self) -> Now:
         return Now(

@@ -84,9 +84,12 @@ class Instance:
         *,
         prepare: Prepare,
         preparation: Preparation | None = None,
+        told: Kinds = frozenset(),
         writable: bool = True,
     ) -> None:
-        """``preparation`` is there for a fresh launch; without one the record is taken up."""
+        """``preparation`` is there for a fresh launch; without one the record is taken up, of
+        whose newest attempt ``told`` is known already.
+        """
         self._house = house
         self._ledger = Ledger(house, record)
         self._style = spec.stop if spec else StopStyle()
@@ -95,7 +98,7 @@ class Instance:
         self._preparation = preparation
         self._fresh = preparation is not None
         self._attempt = Attempt(house, self._ledger, self._style)
-        self._told = False
+        self._told = set(told)
         self._doubted: str | None = None
         self._command: Command | None = None
         self._scope: anyio.CancelScope | None = None
@@ -178,8 +181,14 @@ class Instance:
         while self.tombstone is None:
             if self._ledger.supervision.intent == "waiting":
                 await self._sit_out()
+            elif self._is_stopped_pause:
+                await self._end_pause()
             else:
                 await self._follow(await self._try())
+
+    def let_go(self) -> None:
+        """When the daemon leaves: give back what it holds for the engine, which runs on."""
+        self._attempt.close()
 
     def rewind(self) -> None:
         """After a crash of the task: the next ``run`` takes up the record."""
@@ -201,11 +210,12 @@ class Instance:
     async def _try(self) -> LaunchFailure | None:
         """One attempt, to the end of its tree. Says how it failed, if it was not told to end."""
         try:
+            found = not self._fresh and await self._attach()
             with self._interruptible():
                 if self._fresh:
                     await self._launch()
                 else:
-                    await self._take_up()
+                    await self._take_up(found)
             if self._command is not None and not self.ready:
                 raise Problem(Cancelled())
         except Problem as problem:
@@ -297,43 +307,74 @@ class Instance:
         self._ledger.publish(PortChanged(from_=self.record.port, to=moved))
         self._new_attempt()
         await self._ledger.claim(
-            self._ledger.draft(record={"port": moved, "ref": None}, plan=None, intent="launching")
+            self._ledger.draft(
+                record={"port": moved, "ref": None}, plan=None, cgroup=None, intent="launching"
+            )
         )
         return True
 
-    async def _take_up(self) -> None:
+    async def _attach(self) -> bool:
+        """Get hold of what the record names; whether that is news to this daemon.
+
+        No command cuts this short: who ends an instance must know first whether it has an engine.
+        """
+        attempt, ref = self._attempt, self.record.ref
+        launcher = None if ref is None else self._house.launcher_of(ref)
+        if ref is None or launcher is None or attempt.opening:
+            return False
+        news = attempt.running is None
+        await attempt.attach(launcher, ref)
+        self._house.at("attached")
+        return news
+
+    async def _take_up(self, found: bool) -> None:
         """A record that an earlier daemon, or an earlier run of this task, left."""
         attempt, ref = self._attempt, self.record.ref
         if attempt.opening:
             raise Problem(SpawnFailed(detail="the supervisor failed in the middle of this launch"))
         if ref is None:
-            raise Problem(
-                SpawnFailed(detail="the supervisor ended in the middle of this launch; try again")
-            )
-        known = attempt.running is not None
+            detail = "the supervisor ended in the middle of this launch; try again"
+            raise Problem(self._ledger.supervision.stopping_for or SpawnFailed(detail=detail))
         launcher = self._house.launcher_of(ref)
         if launcher is None:
             attempt.liveness = "alive" if isinstance(ref, PinnedHandle) else "unknown"
             await anyio.sleep_forever()
             return
-        while await attempt.attach(launcher, ref) == "unknown":
+        while attempt.liveness == "unknown":
             self._doubt("it cannot be known whether the handle is ours")
             await anyio.sleep(UNKNOWN_RECHECK_S)
+            await attempt.attach(launcher, ref)
+        self._catch_up()
         supervision = self._ledger.supervision
         if supervision.intent == "stopping":
-            kind: Literal["restart", "stop"]
-            kind = "restart" if supervision.restart_after_stop else "stop"
-            self._command = Command(kind, None)
+            cause = supervision.stopping_for
+            if cause is None or isinstance(cause, Cancelled):
+                self._resume("restart" if supervision.restart_after_stop else "stop")
+            if not self.ready:
+                raise Problem(cause or Cancelled())
         elif attempt.liveness == "gone":
             attempt.exit = await attempt.found_exit()
             if not self.ready:
                 raise Problem(await attempt.exited_early(attempt.exit))
         else:
-            if not known:
+            if found:
                 devices, port = self.record.devices, self.record.port
                 self._ledger.publish(Adopted(ref=ref, devices=devices, port=port))
             if not self.ready:
                 await self._until_ready()
+
+    def _catch_up(self) -> None:
+        """Say what an earlier daemon wrote down and had no time to say."""
+        supervision = self._ledger.supervision
+        if self.ready and self._told:
+            launched, ready = supervision.launched_monotonic_ns, supervision.ready_monotonic_ns
+            waited_ms = (ready - launched) // 1_000_000 if ready and launched else 0
+            self._tell_once(Ready(port=self.record.port, waited_ms=waited_ms))
+
+    def _resume(self, kind: Literal["restart", "stop"]) -> None:
+        """Go on obeying a command; a stop that came meanwhile outranks it."""
+        if self._command is None or self._command.kind == "restart":
+            self._command = Command(kind, None)
 
     # ── ready ────────────────────────────────────────────────────────────────
 
@@ -341,15 +382,16 @@ class Instance:
         """With a ready engine, until its tree is gone. Says why, if nobody told it to go."""
         attempt = self._attempt
         while True:
-            unwell: LaunchFailure | None = None
-            with self._interruptible():
-                unwell = await attempt.watch(self._unhealthy_limit)
+            unwell = self._ledger.supervision.stopping_for
+            if unwell is None:
+                with self._interruptible():
+                    unwell = await attempt.watch(self._unhealthy_limit)
             if self._command is not None:
                 if await self._take_down(self._command.kind, self._command.grace_ms):
                     return None
             elif attempt.exit is not None:
                 return await self._ended_by_itself()
-            elif unwell is not None and await self._take_down("unhealthy", None):
+            elif unwell is not None and await self._take_down("unhealthy", None, unwell):
                 return unwell
 
     async def _ended_by_itself(self) -> LaunchFailure:
@@ -358,7 +400,7 @@ class Instance:
         failure = await attempt.exited_early(exit_)
         launched = self._ledger.supervision.launched_monotonic_ns
         uptime = self._house.clock.monotonic_ns() - launched if launched else 0
-        self._ledger.publish(
+        self._tell_once(
             Exited(
                 exit_code=exit_.exit_code,
                 signal=exit_.signal,
@@ -373,28 +415,36 @@ class Instance:
         """Found dead, after it had been ready under an earlier daemon."""
         exit_ = self._attempt.exit
         assert exit_ is not None, "taking up looked"
-        self._ledger.publish(
-            Reaped(exit_code=exit_.exit_code, signal=exit_.signal, devices=self.record.devices)
-        )
+        if Exited not in self._told:
+            devices = self.record.devices
+            self._tell_once(
+                Reaped(exit_code=exit_.exit_code, signal=exit_.signal, devices=devices)
+            )
         return await self._attempt.exited_early(exit_)
 
     # ── down ─────────────────────────────────────────────────────────────────
 
-    async def _take_down(self, reason: str, grace_ms: int | None) -> bool:
+    async def _take_down(
+        self, reason: str, grace_ms: int | None, cause: LaunchFailure | None = None
+    ) -> bool:
         """End an engine that had been ready. False where it may not be touched."""
         ledger, again = self._ledger, reason not in ("stop", "cancel")
         grace = self._style.grace_ms if grace_ms is None else grace_ms
-        await ledger.write_or_warn(ledger.draft(intent="stopping", restart_after_stop=again))
+        await ledger.write_or_warn(
+            ledger.draft(intent="stopping", restart_after_stop=again, stopping_for=cause)
+        )
         ledger.publish(Stopping(grace_ms=grace, reason=reason))
         self._house.at("stopping")
         receipt = await self._clear_tree(grace)
         if receipt is None:
-            await ledger.write_or_warn(ledger.draft(intent="running", restart_after_stop=False))
+            await ledger.write_or_warn(
+                ledger.draft(intent="running", restart_after_stop=False, stopping_for=None)
+            )
             self._command = None
             self._tell()
             return False
         exit_ = self._attempt.exit
-        ledger.publish(
+        self._tell_once(
             Stopped(
                 devices=() if again else self.record.devices,
                 exit_code=exit_.exit_code if exit_ else None,
@@ -416,7 +466,14 @@ class Instance:
         attempt, ledger, command = self._attempt, self._ledger, self._command
         await attempt.undo_opening()
         if attempt.running is not None:
-            await ledger.write_or_warn(ledger.draft(intent="stopping"))
+            await ledger.write_or_warn(
+                ledger.draft(
+                    intent="stopping",
+                    stopping_for=failure,
+                    restart_after_stop=command is not None and command.kind == "restart",
+                )
+            )
+            self._house.at("unwinding")
             grace_ms = self._style.grace_ms if attempt.exit is None else EARLY_EXIT_GRACE_MS
             if command is not None and command.grace_ms is not None:
                 grace_ms = command.grace_ms
@@ -468,6 +525,7 @@ class Instance:
         """The record becomes a reservation again: name, port and devices stay held."""
         clock, ledger = self._house.clock, self._ledger
         retry_at = rfc3339_in(clock, delay_ms)
+        await ledger.settle()
         self._new_attempt()
         await ledger.write_or_warn(
             ledger.draft(
@@ -476,10 +534,12 @@ class Instance:
                 boot_id=clock.boot_id,
                 attempt=attempt,
                 plan=None,
+                cgroup=None,
                 ready_at=None,
                 ready_monotonic_ns=None,
                 deadline_monotonic_ns=None,
                 restart_after_stop=False,
+                stopping_for=None,
                 retry_at=retry_at,
                 retry_monotonic_ns=clock.monotonic_ns() + delay_ms * 1_000_000,
                 first_failure=failures[0] if failures else None,
@@ -502,20 +562,33 @@ class Instance:
                 await anyio.sleep(max(0, due - self._house.clock.monotonic_ns()) / 1e9)
         command, self._command = self._command, None
         if command is not None and command.kind != "restart":
+            await self._ledger.write_or_warn(self._ledger.draft(intent="stopping"))
             self._ledger.publish(Stopping(grace_ms=0, reason=command.kind))
-            devices = self.record.devices
-            self._ledger.publish(Stopped(devices=devices, exit_code=None, signal=None, killed=()))
-            await self._end(supervision.last_failure)
+            self._house.at("stopping")
+            await self._end_pause()
             return
         await self._ledger.write_or_warn(
             self._ledger.draft(intent="launching", retry_at=None, retry_monotonic_ns=None)
         )
+        self._house.at("retrying")
         self._fresh = True
+
+    @property
+    def _is_stopped_pause(self) -> bool:
+        """A stop came while there was no engine, and nothing is left but to say so."""
+        supervision = self._ledger.supervision
+        asked = supervision.intent == "stopping" and supervision.stopping_for is None
+        return asked and self.record.ref is None
+
+    async def _end_pause(self) -> None:
+        devices = self.record.devices
+        self._tell_once(Stopped(devices=devices, exit_code=None, signal=None, killed=()))
+        await self._end(self._ledger.supervision.last_failure)
 
     async def _give_up(self, decision: GiveUp, attempts: int, failure: LaunchFailure) -> None:
         first = self._ledger.supervision.first_failure or failure
         newest, oldest, cut = bounded_pair(failure, first)
-        self._ledger.publish(
+        self._tell_once(
             GaveUp(
                 attempts=attempts,
                 failure=newest,
@@ -539,6 +612,7 @@ class Instance:
             if exit_ is None
             else ExitInfo(exit_code=exit_.exit_code, signal=exit_.signal, at=now),
         )
+        await self._ledger.settle()
         self._house.at("ending")
         try:
             await self._house.store.bury(tombstone)
@@ -567,7 +641,7 @@ class Instance:
     def _new_attempt(self) -> None:
         self._attempt.close()
         self._attempt = Attempt(self._house, self._ledger, self._style)
-        self._told = False
+        self._told = set()
         self.failure = None
 
     def _tell_failure(self, failure: LaunchFailure) -> None:

@@ -6,6 +6,7 @@ record are in order, and what is in memory was on disk before (or a warning said
 
 from typing import Any
 
+import anyio
 from msgspec.structs import replace
 
 from supervisor.contracts.event import Event, Warning_, WarningCode
@@ -15,6 +16,8 @@ from supervisor.instances.durable import StoreError
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.redaction import Redactor
+
+JOURNAL_PATIENCE_S = 1.0
 
 
 class Ledger:
@@ -66,6 +69,14 @@ class Ledger:
 
     def publish(self, event: Event) -> None:
         self._house.publish(replace(event, instance=self.record.name, nonce=self.record.nonce))
+
+    async def settle(self) -> None:
+        """Before a fact leaves the record: what was said of it is in the journal by then.
+
+        Not for long, for a disk that hangs must hold no devices.
+        """
+        with anyio.move_on_after(JOURNAL_PATIENCE_S):
+            await self._house.bus.settled()
 
     def warn(self, code: WarningCode, detail: str) -> None:
         self.publish(Warning_(code=code, detail=self.redactor.text(detail)))

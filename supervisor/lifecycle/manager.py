@@ -5,7 +5,8 @@ table and taken in one go on the event loop's thread. What makes it last is the 
 act, the write of its record; until that is on disk nobody is told about it.
 """
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Literal
 
@@ -35,6 +36,7 @@ from supervisor.contracts.instance import (
 from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
 from supervisor.engines.registry import engine_spec
 from supervisor.failures import sentence, to_event
+from supervisor.launchers.base import Stray
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
@@ -110,7 +112,7 @@ class LocalSupervisor(Supervisor):
                 found=len(loaded.records),
             )
         )
-        self._quarantine.admit(loaded.quarantined)
+        self._quarantine.admit(loaded.quarantined, await self._strays(loaded.records))
         assert self._tasks is not None, "serve() runs first"
         self._tasks.start_soon(self._quarantine.watch, name="quarantine")
         for name, record in loaded.records.items():
@@ -126,6 +128,12 @@ class LocalSupervisor(Supervisor):
                 detail = "a newer version wrote this record; it is kept as it is"
                 house.publish(Warning_(instance=name, code="record-newer", detail=detail))
         return len(loaded.records)
+
+    async def _strays(self, records: Mapping[str, InstanceRecord]) -> list[Stray]:
+        told = (it.supervision.cgroup for it in records.values() if it.supervision)
+        known = frozenset(cgroup for cgroup in told if cgroup)
+        launchers = self._house.launchers.values()
+        return [stray for launcher in launchers for stray in await launcher.strays(known)]
 
     async def _autostart(self) -> None:
         """Launch the recipes that are to run whenever the daemon does."""
@@ -148,17 +156,22 @@ class LocalSupervisor(Supervisor):
                 return
             except Exception as error:
                 pause = CRASH_PAUSE_S[min(attempt, len(CRASH_PAUSE_S) - 1)]
-                log.exception("instance task crashed", instance=instance.name)
+                masked = instance.redactor.text
+                trace = masked("".join(traceback.format_exception(error)))
+                log.error("instance task crashed", instance=instance.name, exception=trace)
                 self._house.publish(
                     TaskCrashed(
                         instance=instance.name,
                         nonce=instance.record.nonce,
                         task=f"instance:{instance.name}",
-                        error=f"{type(error).__name__}: {error}"[:2_000],
+                        error=masked(f"{type(error).__name__}: {error}")[:2_000],
                     )
                 )
                 instance.rewind()
                 await anyio.sleep(pause)
+            except BaseException:
+                instance.let_go()
+                raise
 
     def _ended(self, instance: Instance, tombstone: Tombstone) -> None:
         if self._instances.get(instance.name) is instance:

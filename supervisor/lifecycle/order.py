@@ -15,6 +15,8 @@ from supervisor.engines.registry import engine_spec
 from supervisor.lifecycle.errors import InvalidLaunch, NoSuchRecipe
 
 _NAME = re.compile(NAME_PATTERN)
+SHORTEST_STALL_MS = 1_000
+"""Logs are looked at four times a second; less would be a matter of luck."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -45,6 +47,8 @@ class Order:
     """The explicit one; ``None`` takes one of the pool."""
     bind_host: str
     ready_deadline_ms: int | None
+    stall_ms: int | None
+    ready_cap_ms: int | None
 
 
 def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
@@ -66,6 +70,7 @@ def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
     _check_text(params, params.model_path)
     _check_not_there_yet(params)
     _check_amounts(params)
+    _check_deadline(params)
     options = params.options or ServingOptions()
     _check_options(options)
     env = dict(params.env or {})
@@ -91,6 +96,8 @@ def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
         port=_port(params, address),
         bind_host=address.host or "127.0.0.1",
         ready_deadline_ms=params.ready_deadline_ms or None,
+        stall_ms=params.stall_ms or None,
+        ready_cap_ms=params.ready_cap_ms or None,
     )
 
 
@@ -148,6 +155,17 @@ def _check_amounts(params: LaunchParams) -> None:
     for name, amount in amounts.items():
         if amount is not UNSET and amount < 1:
             raise InvalidLaunch(f"{name} must be at least 1")
+
+
+def _check_deadline(params: LaunchParams) -> None:
+    if params.stall_ms is UNSET:
+        if params.ready_cap_ms is not UNSET:
+            raise InvalidLaunch("readyCapMs bounds a deadline that moves: give stallMs as well")
+        return
+    if params.stall_ms < SHORTEST_STALL_MS:
+        raise InvalidLaunch(f"stallMs must be at least {SHORTEST_STALL_MS}")
+    if params.ready_cap_ms is not UNSET and params.ready_cap_ms < (params.ready_deadline_ms or 1):
+        raise InvalidLaunch("readyCapMs must not be below readyDeadlineMs")
 
 
 def _check_options(options: ServingOptions) -> None:

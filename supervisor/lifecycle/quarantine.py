@@ -1,22 +1,26 @@
-"""Records that cannot be read, and the devices they keep from everybody.
+"""Records that cannot be read or are lost, and the devices they keep from everybody.
 
 What cannot be read frees nothing. A process that still carries the lost record's marks keeps its
 devices; so does a record that says nothing at all, which keeps every device that nobody claims,
 until a person releases it. Only a record that names its nonce, and of which no process is left,
 holds nothing any more.
+
+A cgroup that we made for an engine, which lives in it and has no record at all, is such a case too.
+Nothing of it is ever ended by us, for nobody can say any more what it was to do.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 
 from supervisor.contracts.device import AcceleratorInfo
-from supervisor.contracts.event import RecordQuarantined
+from supervisor.contracts.event import Event, RecordQuarantined, Warning_
 from supervisor.contracts.host import DeviceId
 from supervisor.instances.lease import memory_is_hosts
 from supervisor.instances.loading import Quarantined
-from supervisor.launchers.base import Bearer
+from supervisor.launchers.base import Bearer, Stray
 from supervisor.lifecycle.house import House
 
 RECHECK_S = 10.0
@@ -37,8 +41,10 @@ class Case:
     @property
     def mute(self) -> bool:
         """Nothing tells whose devices these were: neither the file nor a process."""
+        if self.bearers:
+            return self.item.devices is None and not self.devices
         said = self.item.nonce is not None or self.item.devices is not None
-        return not said and not self.bearers and self.item.reason != "not-a-file"
+        return not said and self.item.reason not in ("not-a-file", "lost")
 
     @property
     def devices(self) -> tuple[DeviceId, ...]:
@@ -56,21 +62,16 @@ class Quarantine:
         self._house = house
         self._cases: dict[str, Case] = {}
 
-    def admit(self, items: Iterable[Quarantined]) -> None:
-        """What loading the state directory could not read."""
-        self._cases = {item.name: Case(item) for item in items}
+    def admit(self, items: Iterable[Quarantined], strays: Iterable[Stray]) -> None:
+        """What loading the state directory could not read, and what it knows nothing about."""
+        lost = {stray.name: Case(_lost(stray)) for stray in strays}
+        self._cases = lost | {item.name: Case(item) for item in items}
 
     async def watch(self) -> None:
         """Report each case, and go on looking while one may still be alive."""
         for case in self._cases.values():
             await self._look(case)
-            self._house.publish(
-                RecordQuarantined(
-                    instance=case.item.name,
-                    path=str(case.item.path),
-                    reason=f"{case.item.reason}: {case.item.detail}",
-                )
-            )
+            self._house.publish(_news(case.item))
         while any(case.alive for case in self._cases.values()):
             await anyio.sleep(RECHECK_S)
             for case in tuple(self._cases.values()):
@@ -109,7 +110,8 @@ class Quarantine:
     async def release(self, name: str) -> tuple[DeviceId, ...]:
         """A person vouches that nothing of it runs: forget the file and what it held."""
         case = self._cases.pop(name)
-        await self._house.store.discard(case.item)
+        if case.item.reason != "lost":
+            await self._house.store.discard(case.item)
         return case.devices
 
     async def _look(self, case: Case) -> None:
@@ -118,3 +120,27 @@ class Quarantine:
             found += await launcher.bearers(case.item.name, case.item.nonce)
         case.bearers = tuple(found)
         case.looked = True
+
+
+def _lost(stray: Stray) -> Quarantined:
+    detail = (
+        f"an engine lives in {stray.place}, and there is no record of it; to end it, write 1 to "
+        "its cgroup.kill"
+    )
+    return Quarantined(
+        name=stray.name,
+        path=Path(stray.place),
+        reason="lost",
+        detail=detail,
+        nonce=None,
+        devices=None,
+        known=False,
+    )
+
+
+def _news(item: Quarantined) -> Event:
+    if item.reason == "lost":
+        return Warning_(instance=item.name, code="engine-lost", detail=item.detail)
+    return RecordQuarantined(
+        instance=item.name, path=str(item.path), reason=f"{item.reason}: {item.detail}"
+    )

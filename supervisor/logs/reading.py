@@ -1,20 +1,23 @@
 """Lines out of an engine's log: its end, or what came behind a place. All of it blocks."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from supervisor.logs.series import Series, consistently
-from supervisor.logs.text import LINE_BYTES, clean, split
+from supervisor.logs.text import clean, split
 
 WINDOW_BYTES = 4 << 20
 """How far back a tail looks for the lines it was asked for."""
 STEP_BYTES = 256 * 1024
 """What is read at once."""
 
-_REPLY_BYTES_PER_LINE = 1_900
-_REPLY_BYTES = 4 << 20
+# What a reply may hold: 100 KB for fifty lines, and in proportion for more.
+_REPLY_LEAST = 95_000
+_REPLY_PER_LINE = 1_900
+_REPLY_MOST = 4 << 20
 
 Mask = Callable[[str], str]
 """Hides a launch's secrets in a line of its log."""
@@ -41,7 +44,7 @@ def tail(path: str, lines: int, mask: Mask = as_it_is, *, unfinished: bool = Tru
 
     def work(series: Series) -> Chunk:
         pieces, cursor = _last(series, lines, WINDOW_BYTES, unfinished)
-        room = min(_REPLY_BYTES, max(LINE_BYTES, lines * _REPLY_BYTES_PER_LINE))
+        room = min(_REPLY_MOST, max(_REPLY_LEAST, lines * _REPLY_PER_LINE))
         kept: list[str] = []
         for piece in reversed(pieces):
             line = mask(clean(piece))
@@ -87,16 +90,30 @@ def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool
             note = (f"[{series.start - at} bytes of this log are not kept any more]",)
             at = series.start
         data = _read(series, at, STEP_BYTES)
-        pieces, used = split(data, unfinished=unfinished and len(data) < STEP_BYTES)
-        if not pieces and len(data) == STEP_BYTES:
-            # A line longer than a step is given in pieces: to wait for its end would be for good.
-            pieces, used = [data], len(data)
+        at_end = at + len(data) >= series.end
+        pieces, used = split(data, unfinished=unfinished and at_end)
+        if not used and not at_end:
+            # A line longer than a step is given in pieces: waiting for its end would stop the reader.
+            pieces, used = split(data, unfinished=True)
         return Chunk((*note, *(mask(clean(piece)) for piece in pieces)), at + used)
 
     try:
         return consistently(path, work)
     except FileNotFoundError:
         return Chunk((), 0)
+
+
+def earlier(newest: str, name: str, after: int) -> tuple[str, int]:
+    """The log that a place is in: an earlier attempt's beside the newest, which else is read whole.
+
+    ``name`` comes from a client, so it names a file of that one folder and nothing else.
+    """
+    folder, own = os.path.split(newest)
+    if name == own:
+        return newest, after
+    path = os.path.join(folder, name)
+    known = name.endswith(".log") and os.path.basename(name) == name and os.path.isfile(path)
+    return (path, after) if known else (newest, 0)
 
 
 def _last(

@@ -1,5 +1,6 @@
 """Every method of the daemon, in the order of the documentation."""
 
+import os
 from functools import cache
 from typing import Any, TypeVar
 
@@ -7,6 +8,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from supervisor.contracts import rpc
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
@@ -34,7 +36,7 @@ from supervisor.contracts.rpc import (
     UnsubscribeParams,
     WaitParams,
 )
-from supervisor.rpc import logs
+from supervisor.logs import reading as logs
 from supervisor.rpc.faults import Fault
 from supervisor.rpc.method import Session, Table, Then
 from supervisor.rpc.openrpc import document
@@ -165,20 +167,24 @@ async def _logs(session: Session, params: LogsParams) -> LogLines | Then:
     path = session.supervisor.log_path(params.name)
     mask = session.supervisor.redactor(params.name)
 
-    def read() -> logs.Chunk:
-        return logs.tail(path, params.lines, mask, unfinished=not params.follow)
+    def read() -> tuple[str, logs.Chunk]:
+        if params.after is UNSET:
+            return path, logs.tail(path, params.lines, mask, unfinished=not params.follow)
+        at, after = logs.earlier(path, params.log or os.path.basename(path), params.after)
+        return at, logs.Chunk((), after) if params.follow else logs.read_from(at, after, mask)
 
     try:
-        tail = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_tails)
+        at, found = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_tails)
     except OSError as error:
         raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error.strerror}") from None
+    reply = LogLines(lines=found.lines, cursor=found.cursor, log=os.path.basename(at))
     if not params.follow:
-        return LogLines(lines=tail.lines, cursor=tail.cursor)
+        return reply
     name = session.subscriptions.reserve()
     return Then(
-        LogLines(lines=tail.lines, cursor=tail.cursor, subscription=name),
+        replace(reply, subscription=name),
         lambda: session.subscriptions.start_log(
-            name, session.supervisor, params.name, path, tail.cursor
+            name, session.supervisor, params.name, at, found.cursor
         ),
     )
 

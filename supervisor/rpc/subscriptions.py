@@ -6,11 +6,10 @@ delays nobody; when it comes back too late, it is told so.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor.bus import Published
@@ -19,18 +18,14 @@ from supervisor.contracts import rpc
 from supervisor.contracts.rpc import LogNotice, SubscriptionEnded
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.errors import NoSuchInstance
+from supervisor.logs.following import IDLE_PERIODS, PERIOD_S, Follower
+from supervisor.logs.reading import Chunk, Mask
 from supervisor.rpc.envelope import encode_notice
 from supervisor.rpc.faults import Fault, error_of
-from supervisor.rpc.logs import Chunk, Mask, read_from
 
 MAX_SUBSCRIPTIONS = 64
 WRITE_BYTES = 32 * 1024
 """What is written at once, and the mark above which a connection's writers wait."""
-
-LOG_PERIOD_S = 0.2
-LOG_IDLE_PERIODS = 5
-"""After so long without a byte, text that no line end follows is shown as it is."""
-_log_readers = anyio.CapacityLimiter(8)
 
 _logger = structlog.get_logger(__name__)
 
@@ -132,27 +127,29 @@ class Subscriptions:
     async def _log(
         self, name: str, supervisor: Supervisor, instance: str, path: str, cursor: int
     ) -> SubscriptionEnded:
-        idle = 0
+        follower, idle = Follower(path, cursor), 0
         while True:
             # Asked before the read: what an engine wrote before its end is read after it.
             over, newest, mask = _log_state(supervisor, instance)
-            flush = over or newest != path or idle >= LOG_IDLE_PERIODS
-            chunk = await _read(path, cursor, mask, unfinished=flush)
-            moved = chunk.cursor != cursor
-            cursor = chunk.cursor
-            if chunk.lines:
-                notice = LogNotice(subscription=name, lines=chunk.lines, cursor=cursor)
-                await self._send([encode_notice("log", notice)])
-            if moved:
+            moved_on = newest != follower.path
+            chunk = await _read(follower, mask, over or moved_on or idle == IDLE_PERIODS)
+            if chunk is not None:
                 idle = 0
-                continue
-            if newest != path:
-                path, cursor, idle = newest, 0, 0
-                continue
-            if over:
+                if chunk.lines:
+                    notice = LogNotice(
+                        subscription=name,
+                        lines=chunk.lines,
+                        cursor=chunk.cursor,
+                        log=os.path.basename(follower.path),
+                    )
+                    await self._send([encode_notice("log", notice)])
+            elif moved_on:
+                follower, idle = Follower(newest, 0), 0
+            elif over:
                 return SubscriptionEnded(subscription=name)
-            idle += 1
-            await asyncio.sleep(LOG_PERIOD_S)
+            else:
+                idle += 1
+                await asyncio.sleep(PERIOD_S)
 
     async def _send(self, parts: list[bytes]) -> None:
         if parts:
@@ -183,11 +180,8 @@ def _log_state(supervisor: Supervisor, instance: str) -> tuple[bool, str, Mask]:
         raise Fault(rpc.NO_SUCH_INSTANCE, f"{instance} is no longer known") from None
 
 
-async def _read(path: str, cursor: int, mask: Mask, *, unfinished: bool) -> Chunk:
-    def read() -> Chunk:
-        return read_from(path, cursor, mask, unfinished=unfinished)
-
+async def _read(follower: Follower, mask: Mask, unfinished: bool) -> Chunk | None:
     try:
-        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_readers)
+        return await follower.read(mask, unfinished=unfinished)
     except OSError as error:
-        raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error.strerror}") from None
+        raise Fault(rpc.UNAVAILABLE, f"cannot read {follower.path}: {error.strerror}") from None

@@ -36,9 +36,8 @@ def test_a_run_writes_its_figures_and_leaves_nothing_behind(
     (path,) = tmp_path.glob("*.json")
     report: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     assert report["scale"] == "tiny"
-    assert {"kernel", "cpu", "cpus", "load", "python", "packages", "commit"} <= set(
-        report["machine"]
-    )
+    assert report["load"] >= 0
+    assert {"kernel", "cpu", "cpus", "python", "packages", "commit"} <= set(report["machine"])
     assert [figure["name"] for figure in report["figures"]] == ["plan", "launch"]
     for figure in report["figures"]:
         assert figure["problem"] is None
@@ -58,7 +57,9 @@ def test_an_unknown_figure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as leave:
         main(["no-such-figure"])
     assert leave.value.code == 2
-    assert all(name in capsys.readouterr().err for name in ("no-such-figure", "launch"))
+    said = capsys.readouterr().err
+    assert "no-such-figure" in said
+    assert "launch" in said
 
 
 def test_figures_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,6 +170,9 @@ class FdOwner:
                             return "ours"
         return "foreign"
 
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        return "unknown"
+
 
 class Says:
     """An owner that always says the same."""
@@ -179,6 +182,9 @@ class Says:
 
     async def owns_socket(self, inode: int) -> Ownership:
         return self.ownership
+
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        return "unknown"
 
 
 @dataclass(frozen=True)

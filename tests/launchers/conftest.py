@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import socket
+import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,10 @@ from msgspec import UNSET
 
 from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
 from supervisor.contracts.instance import ProcessHandle
+from supervisor.daemon.cgroup import own_cgroup_root
 from supervisor.launchers.base import Gated, Running, SpawnTicket
-from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import NONCE_VARIABLE, processes, read_nonce
 from tests.parts.stub import stub_binary
 
@@ -36,8 +39,11 @@ class Ground:
 
     folder: Path
     launcher: ProcessLauncher
-    nonce: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex}")
+    nonce: str = field(default_factory=lambda: f"test{uuid.uuid4().hex}")
+    cgroups: Cgroups | None = None
     started: list[Running] = field(default_factory=list)
+    places: dict[int, str | None] = field(default_factory=dict)
+    """The cgroup of each that was started, by pid: what a record would hold."""
 
     @property
     def log(self) -> str:
@@ -74,9 +80,18 @@ class Ground:
         )
 
     async def start(self, *argv: str, workdir: str | None = None, **changed: Any) -> Running:
-        running = await (await self.prepare(*argv, workdir=workdir, **changed)).open()
+        gated = await self.prepare(*argv, workdir=workdir, **changed)
+        running = await gated.open()
         self.started.append(running)
+        self.places[self.pid(running)] = gated.cgroup
         return running
+
+    async def attach(self, running: Running, **options: Any) -> Running:
+        """What a new daemon would have of it, from a record."""
+        launcher = ProcessLauncher(cgroups=self.cgroups, **options)
+        again = await launcher.attach(running.ref, self.nonce, self.places[self.pid(running)])
+        self.started.append(again)
+        return again
 
     async def stub(self, **knobs: str | float) -> Running:
         """A stub engine that serves nothing, started up to its signal handlers and children."""
@@ -140,9 +155,33 @@ def bearers(nonce: str) -> Iterable[int]:
 
 
 @pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+def cgroup_root() -> Iterator[Path]:
+    """A directory for cgroups of this test, which has to be empty at its end."""
+    root = own_cgroup_root(f"test{uuid.uuid4().hex[:12]}")
+    if root is None:
+        pytest.skip("no cgroup v2 is ours to write to: mount one, or run as root")
+    yield root
+    try:
+        assert [entry.name for entry in root.iterdir() if entry.is_dir()] == []
+    finally:
+        whole = Cgroup(root)
+        whole.kill()
+        deadline = time.monotonic() + SOON_S
+        while whole.populated() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert whole.remove()
+
+
+@pytest.fixture(params=["plain", "cgroup"])
+async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
+    """Twice for each test: every promise holds with cgroups and without."""
+    cgroups = None
+    if request.param == "cgroup":
+        cgroups = Cgroups(request.getfixturevalue("cgroup_root"))
+        assert await cgroups.probe()
     before = descriptors()
-    ground = Ground(tmp_path, ProcessLauncher(kill_patience_s=SOON_S))
+    launcher = ProcessLauncher(kill_patience_s=SOON_S, cgroups=cgroups)
+    ground = Ground(tmp_path, launcher, cgroups=cgroups)
     yield ground
     for running in ground.started:
         with suppress(anyio.ClosedResourceError):

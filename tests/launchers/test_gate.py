@@ -269,7 +269,7 @@ async def test_a_cancelled_open_leaves_an_engine_that_can_be_attached(ground: Gr
         scope.cancel()
         await gated.open()
     assert scope.cancelled_caught
-    running = await ground.launcher.attach(gated.ref, ground.nonce)
+    running = await ground.launcher.attach(gated.ref, ground.nonce, gated.cgroup)
     ground.started.append(running)
     await anyio.sleep(0.2)
     assert [member.name for member in await running.members()] == ["sleep"]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,8 @@ import pytest
 
 from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.base import Exit
-from supervisor.launchers.process import ProcessLauncher
 from supervisor.launchers.process.identity import start_token
-from supervisor.launchers.process.procfs import read_boot_id, read_stat
+from supervisor.launchers.process.procfs import NONCE_VARIABLE, read_boot_id, read_stat
 from tests.launchers.conftest import SOON_S, Ground, alive, descriptors, facts, free_port, listens
 from tests.parts.stub import interpreter, stub_binary
 
@@ -287,29 +287,32 @@ async def test_closing_lets_waiters_go_and_leaves_the_engine(ground: Ground) -> 
         running.close()
         running.close()
     assert alive(ground.pid(running))
-    again = await ground.launcher.attach(running.ref, ground.nonce)
-    ground.started.append(again)
+    again = await ground.attach(running)
     assert await again.liveness() == "alive"
 
 
 async def test_an_engine_attached_to_is_seen_to_end(ground: Ground) -> None:
     running = await ground.start("sleep", "600")
     running.close()
-    again = await ProcessLauncher().attach(running.ref, ground.nonce)
-    ground.started.append(again)
+    again = await ground.attach(running)
     os.kill(ground.pid(running), signal.SIGTERM)
     assert await again.wait_exit() == Exit(None, "SIGTERM")
 
 
-async def test_descriptors_stay_level_over_two_hundred_launches(ground: Ground) -> None:
-    await (await ground.start("true")).wait_exit()
-    ground.started.pop().close()
+async def test_two_hundred_launches_leave_no_descriptor_and_no_cgroup(ground: Ground) -> None:
+    first = await ground.start("true")
+    await first.wait_exit()
+    assert await first.liveness() == "gone"
+    first.close()
     before = descriptors()
 
     async def cycle() -> None:
         for _ in range(50):
-            running = await (await ground.prepare("true")).open()
+            nonce = uuid.uuid4().hex
+            env = ground.env | {NONCE_VARIABLE: nonce}
+            running = await (await ground.prepare("true", nonce=nonce, env=env)).open()
             assert await running.wait_exit() == Exit(0, None)
+            assert await running.liveness() == "gone"
             running.close()
 
     async with anyio.create_task_group() as group:
@@ -334,6 +337,7 @@ async def test_a_spawn_hardly_blocks_the_loop(ground: Ground) -> None:
             gated = await ground.prepare("true")
             running = await gated.open()
             await running.wait_exit()
+            await running.liveness()
             running.close()
         group.cancel_scope.cancel()
     assert sorted(worst)[len(worst) * 9 // 10] < 0.05

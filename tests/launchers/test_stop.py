@@ -15,7 +15,8 @@ import pytest
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import CannotTellError, Exit, Running
-from supervisor.launchers.process import ProcessLauncher, census
+from supervisor.launchers.process import census
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import read_stat
 from tests.launchers.conftest import (
     AT_ONCE,
@@ -135,8 +136,7 @@ async def test_orp_1_members_outlive_a_killed_leader(ground: Ground) -> None:
     assert {member.pid for member in await running.members()} == set(pids)
 
     # So does a daemon that comes only now.
-    again = await ProcessLauncher(kill_patience_s=SOON_S).attach(running.ref, ground.nonce)
-    ground.started.append(again)
+    again = await ground.attach(running, kill_patience_s=SOON_S)
     assert await again.liveness() == "leaderGone"
     receipt = await again.stop(PATIENT, 300)
     assert {member.pid for member in receipt.swept} == set(pids)
@@ -198,7 +198,16 @@ async def test_orp_4_others_are_left_alone(ground: Ground) -> None:
     assert all(map(alive, their_children))
     assert helper.returncode is None
 
-    # Even one that descends from ours, as under a daemon that an engine started.
+    await theirs.stop(AT_ONCE, 0)
+    theirs.close()
+    helper.kill()
+    await helper.wait()
+
+
+async def test_another_launch_below_ours(ground: Ground) -> None:
+    """As under a daemon that an engine started. It is left alone, unless it is in our cgroup: what
+    a process carries is its own word, what was put around it is ours.
+    """
     inner = ground.folder / "inner"
     program = f"ENGINE_SUPERVISOR_NONCE=another sleep 600 & echo $! > {inner}.part; "
     outer = await ground.start("sh", "-c", program + f"mv {inner}.part {inner}; wait")
@@ -207,15 +216,13 @@ async def test_orp_4_others_are_left_alone(ground: Ground) -> None:
         while (stat := read_stat(pid)) and stat.name != "sleep":
             await anyio.sleep(0.01)
     receipt = await outer.stop(PATIENT, 60_000)
-    assert pid not in [member.pid for member in receipt.swept]
-    assert alive(pid)
-    os.kill(pid, signal.SIGKILL)
+    if ground.cgroups:
+        assert pid in [member.pid for member in receipt.swept]
+    else:
+        assert pid not in [member.pid for member in receipt.swept]
+        assert alive(pid)
+        os.kill(pid, signal.SIGKILL)
     await gone(pid)
-
-    await theirs.stop(AT_ONCE, 0)
-    theirs.close()
-    helper.kill()
-    await helper.wait()
 
 
 async def test_what_kill_does_not_end_is_reported(
@@ -229,9 +236,10 @@ async def test_what_kill_does_not_end_is_reported(
         if number != signal.SIGKILL:
             real(pidfd, number)
 
-    impatient = await ProcessLauncher(kill_patience_s=0.3).attach(running.ref, ground.nonce)
+    impatient = await ground.attach(running, kill_patience_s=0.3)
     with monkeypatch.context() as patch:
         patch.setattr(signal, "pidfd_send_signal", weak)
+        patch.setattr(Cgroup, "kill", lambda _: True)
         receipt = await impatient.stop(PATIENT, 200)
     impatient.close()
     assert [member.pid for member in receipt.survivors] == pids
@@ -246,6 +254,9 @@ async def test_a_proc_that_hides_the_engine_ends_nothing(
     running = await ground.stub()
     with monkeypatch.context() as patch:
         patch.setattr(census, "processes", list)
+        if ground.cgroups:
+            assert len(await running.members()) == 1
+            return
         with pytest.raises(CannotTellError):
             await running.stop(PATIENT, 0)
         assert await running.liveness() == "alive"

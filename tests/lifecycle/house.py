@@ -8,7 +8,7 @@ end nothing of any launch can hide.
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.abc
 import msgspec
 import pytest
 
@@ -63,6 +64,13 @@ SOON = 15.0
 _BLOCK = 12_000 + os.getpid() * 7 % 200 * 100
 POOL = PortsConfig(first=_BLOCK, last=_BLOCK + 59)
 _EXPLICIT = count()
+
+
+def pool() -> PortsConfig:
+    """For a daemon of its own: the half of the pool that no supervisor in here gives out."""
+    return PortsConfig(first=POOL.first + 45, last=POOL.last)
+
+
 
 T = TypeVar("T", bound=Event)
 
@@ -121,6 +129,7 @@ class Home:
         self.events: list[Published] = []
         self.listeners: list[Callable[[Event], None]] = []
         self.nonces: set[str] = set()
+        self.tasks: anyio.abc.TaskGroup
         self._news = anyio.Event()
         house.bus.attach(self._record)
 
@@ -133,6 +142,14 @@ class Home:
         self.house.bus.deliver((published,))
         self._news.set()
         self._news = anyio.Event()
+
+    def start(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Make a call in the background; it ends when the supervisor leaves."""
+        self.tasks.start_soon(call)
+
+    def detach(self) -> None:
+        """Leave everything as it is, at once, as at the end of the daemon."""
+        self.tasks.cancel_scope.cancel()
 
     # Launching
 
@@ -353,6 +370,7 @@ async def opened(
     home = Home(folder, house, LocalSupervisor(house, info))
     try:
         async with anyio.create_task_group() as tasks:
+            home.tasks = tasks
             await tasks.start(home.supervisor.serve)
             yield home
             if clean:

@@ -7,6 +7,7 @@ that does as it is told: survives KILL, belongs to somebody else, cannot be judg
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 
 from supervisor.contracts.engine import LaunchPlan, StopStyle
 from supervisor.contracts.event import MemberProcess
@@ -95,7 +96,7 @@ class MemoryRunning(Running):
         return "ours"
 
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         self.engine.graces.append(grace_ms)
         return self.engine.on_stop()
 
@@ -130,7 +131,7 @@ class MemoryLauncher(Launcher):
         ref = ProcessHandle(pid=999_000_000 + len(self.engines), start_token=None)
         return MemoryGated(ref, engine, listens=self.listens)
 
-    async def attach(self, ref: HandleReference, nonce: str) -> Running:
+    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
         assert isinstance(ref, ProcessHandle)
         return MemoryRunning(ref, self.engines[ref.pid - 999_000_001])
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from supervisor.contracts.event import Launching, Ready, Reserved, Spawned
@@ -59,7 +60,7 @@ async def test_a_cancel_between_any_two_steps(tmp_path: Path, step: str, turns: 
 
         async def cancel() -> None:
             for _ in range(turns):
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             began = time.monotonic()
             assert (await home.cancel()).state == "exited"
             assert time.monotonic() - began < 5

@@ -12,8 +12,8 @@ from supervisor.contracts.event import (
     Exited,
     LaunchFailed,
     Ready,
-    Stopped,
     StopIncomplete,
+    Stopped,
     Swept,
 )
 from supervisor.contracts.failure import ExitedEarly, NoCapacity

@@ -12,8 +12,8 @@ from supervisor.contracts.event import (
     Exited,
     LaunchFailed,
     Spawned,
-    Stopped,
     StopIncomplete,
+    Stopped,
     Stopping,
     Warning_,
 )

@@ -160,7 +160,7 @@ def test_on_tmpfs_a_writer_loses_little_and_it_is_said(shm_log: Path) -> None:
     assert said
     found = numbers_but_torn(files_of(shm_log))
     assert found == sorted(set(found))
-    assert len(found) > 190_000
+    assert len(found) > 100_000
 
 
 def numbers_but_torn(files: list[Path]) -> list[int]:

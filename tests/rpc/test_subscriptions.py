@@ -123,12 +123,13 @@ def test_the_end_of_a_log(served: Served, wire: Wire, tmp_path: Path) -> None:
     served.supervisor.views["a"] = view("a")
     (tmp_path / "a.log").write_bytes(b"one\r\ntwo SECRET\nthr\xffee")
     result = wire.ask("instance.logs", {"name": "a", "lines": 2})["result"]
-    assert result == {"lines": ["two ***", "thr�ee"], "cursor": 22}
+    assert result == {"lines": ["two ***", "thr�ee"], "cursor": 22, "log": "a.log"}
 
 
 def test_a_log_that_is_not_there_is_empty(served: Served, wire: Wire) -> None:
     served.supervisor.views["a"] = view("a")
-    assert wire.ask("instance.logs", {"name": "a"})["result"] == {"lines": [], "cursor": 0}
+    nothing = {"lines": [], "cursor": 0, "log": "a.log"}
+    assert wire.ask("instance.logs", {"name": "a"})["result"] == nothing
     assert wire.ask("instance.logs", {"name": "b"})["error"]["code"] == rpc.NO_SUCH_INSTANCE
 
 
@@ -139,12 +140,17 @@ def test_a_followed_log_goes_on_until_its_instance_ends(
     log = tmp_path / "a.log"
     log.write_bytes(b"one\ntw")
     reply = wire.ask("instance.logs", {"name": "a", "follow": True})["result"]
-    assert reply == {"lines": ["one"], "cursor": 4, "subscription": "s1"}
+    assert reply == {"lines": ["one"], "cursor": 4, "log": "a.log", "subscription": "s1"}
     with log.open("ab") as more:
         more.write(b"o\nthree\n")
     notice = wire.receive()
     assert notice["method"] == "log"
-    assert notice["params"] == {"subscription": "s1", "lines": ["two", "three"], "cursor": 14}
+    assert notice["params"] == {
+        "subscription": "s1",
+        "lines": ["two", "three"],
+        "cursor": 14,
+        "log": "a.log",
+    }
     log.write_bytes(b"new\n")
     assert wire.receive()["params"]["lines"] == ["new"]
     with log.open("ab") as more:
@@ -156,6 +162,26 @@ def test_a_followed_log_goes_on_until_its_instance_ends(
         "params": {"subscription": "s1"},
         "jsonrpc": "2.0",
     }
+
+
+def test_a_reader_goes_on_where_it_was_in_an_earlier_attempts_log_too(
+    served: Served, wire: Wire, tmp_path: Path
+) -> None:
+    served.supervisor.views["a"] = view("a")
+    (tmp_path / "a.log").write_bytes(b"one\ntwo\n")
+    (tmp_path / "earlier.log").write_bytes(b"once\nlast\n")
+    place = {"name": "a", "log": "a.log", "after": 4}
+    assert wire.ask("instance.logs", place)["result"]["lines"] == ["two"]
+    place = {"name": "a", "log": "earlier.log", "after": 5, "follow": True}
+    assert wire.ask("instance.logs", place)["result"]["lines"] == []
+    told = [wire.receive()["params"] for _ in range(2)]
+    assert [(notice["log"], notice["lines"]) for notice in told] == [
+        ("earlier.log", ["last"]),
+        ("a.log", ["one", "two"]),
+    ]
+    for strange in ("../a.log", "/etc/passwd", "none.log", "events.jsonl"):
+        place = {"name": "a", "log": strange, "after": 4}
+        assert wire.ask("instance.logs", place)["result"]["lines"] == ["one", "two"]
 
 
 def test_a_followed_log_whose_instance_is_forgotten_says_so(served: Served, wire: Wire) -> None:

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ print(own_cgroup_root({ID!r}))
 print(own_cgroup_root({ID!r}))
 print(open("/proc/self/cgroup").read().splitlines()[-1].rpartition("/")[2])
 """
+JOIN_AND_RUN = 'echo $$ >"$1/cgroup.procs" && exec "$2" -c "$3"'
 
 
 def mount_point() -> Path | None:
@@ -46,8 +46,7 @@ def place() -> Iterator[Path]:
 def ask(place: Path) -> list[str]:
     """What a process in this cgroup finds, twice, and where it ends up."""
     done = subprocess.run(
-        ["sh", "-c", 'echo $$ >"$1/cgroup.procs" && exec "$2" -c "$3"', "sh"]
-        + [str(place), sys.executable, ASK],
+        ["sh", "-c", JOIN_AND_RUN, "sh", str(place), sys.executable, ASK],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -96,5 +95,4 @@ def test_where_nothing_can_be_made_there_is_none(
     monkeypatch.setattr("supervisor.daemon.cgroup._own", lambda: None)
     assert own_cgroup_root(ID) is None
     monkeypatch.setattr("supervisor.daemon.cgroup._own", lambda: tmp_path)
-    with suppress(FileNotFoundError):
-        assert own_cgroup_root(ID) is None  # a directory, but no cgroup
+    assert own_cgroup_root(ID) is None, "a directory, but no cgroup"

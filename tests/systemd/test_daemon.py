@@ -1,4 +1,4 @@
-"""``engined`` as a process, with this test in systemd's place: SYS-2, and the socket it is handed."""
+"""``engined`` as a process, with this test in systemd's place: SYS-2, and a socket handed over."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from supervisor.client import Client
 from supervisor.contracts.instance import LaunchParams
 from supervisor.contracts.rpc import StopParams
 from supervisor.daemon.activation import Activation, take
+from supervisor.daemon.cgroup import _own as own_cgroup
 from tests.parts.stub import stub_binary
 
 WATCHDOG_S = 2.0
@@ -105,6 +107,9 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
     for process in systemd.processes:
         process.terminate()
         assert process.wait(SOON_S) == 0, (tmp_path / "stderr").read_text()
+    own = own_cgroup()
+    for named in tmp_path.glob("state/supervisor-id"):
+        assert own is None or not (own / f"engine-supervisor-{named.read_text().strip()}").exists()
 
 
 def ready(message: Message) -> bool:
@@ -140,7 +145,7 @@ def test_one_ready_from_the_daemon_when_the_socket_answers(systemd: Systemd) -> 
     assert {heard.pid for heard in systemd.heard} == {daemon.pid}
     assert last.lines["STATUS"] == "Leaving; engines left running: 0"
     statuses = [status.at for status in systemd.said("STATUS")[:-1]]
-    assert all(b - a > 0.9 for a, b in zip(statuses, statuses[1:], strict=False))
+    assert all(b - a > 0.9 for a, b in pairwise(statuses))
     assert not systemd.said("WATCHDOG"), "that watchdog is for another process"
 
     dumped: dict[str, Any] = json.loads((systemd.folder / "dump").read_text())
@@ -155,7 +160,7 @@ def test_pings_come_at_most_half_the_interval_apart(systemd: Systemd) -> None:
     systemd.listen(lambda message: message.at > began + WATCHDOG_S)
     pings = [ping.at for ping in systemd.said("WATCHDOG")]
     assert len(pings) > 3
-    assert max(b - a for a, b in zip(pings, pings[1:], strict=False)) <= WATCHDOG_S / 2
+    assert max(b - a for a, b in pairwise(pings)) <= WATCHDOG_S / 2
 
     daemon.send_signal(signal.SIGSTOP)
     time.sleep(0.1)

@@ -61,9 +61,8 @@ class Host:
         service = (SHIPPED / "engined.service").read_text()
         shipped_path = "/opt/engine-supervisor/bin/engined"
         assert shipped_path in service
-        self.write(
-            "/etc/systemd/system/engined.service", service.replace(shipped_path, str(engined))
-        )
+        service = service.replace(shipped_path, str(engined))
+        self.write("/etc/systemd/system/engined.service", service)
         self.write("/etc/systemd/system/engined.socket", (SHIPPED / "engined.socket").read_text())
         for kind in ("sysusers.d", "tmpfiles.d"):
             text = (SHIPPED / kind / "engine-supervisor.conf").read_text()
@@ -222,7 +221,7 @@ def test_a_reload_reopens_the_journal(host: Host) -> None:
 def test_the_daemons_log_is_json(host: Host) -> None:
     own = ("journalctl", "_SYSTEMD_UNIT=engined.service", "_COMM=engined", "-o", "cat")
     lines = host.run(*own).splitlines()
-    events = [json.loads(line)["event"] for line in lines if not line.startswith("Fatal")]
+    events = [json.loads(line)["event"] for line in lines]
     assert "serving" in events
 
 
@@ -230,11 +229,20 @@ def test_a_daemon_that_hangs_is_replaced(host: Host) -> None:
     before = host.main_pid()
     host.run("kill", "-STOP", str(before))
     until(lambda: host.replaced(before))
-    assert any("Watchdog timeout" in line for line in host.journal())
+    journal = host.journal()
+    assert any("Watchdog timeout" in line for line in journal)
+    assert "Fatal Python error: Aborted" in journal, "and where it was stuck"
 
 
 def test_a_stop_ends_the_daemon_alone(host: Host) -> None:
-    host.run("systemctl", "stop", "engined.socket", "engined.service")
+    host.run("systemctl", "stop", "engined.service")
+    assert host.machine.show("engined", "ActiveState") == "inactive"
+    assert all(host.alive(pid) for pid in host.engines.values())
+    assert host.untouched(), "and whoever asks starts the next one"
+
+
+def test_without_its_socket_the_daemon_stops_and_with_it_the_socket_is_back(host: Host) -> None:
+    host.run("systemctl", "stop", "engined.socket")
     assert host.machine.show("engined", "ActiveState") == "inactive"
     assert not host.machine.path(SOCKET).exists()
     assert all(host.alive(pid) for pid in host.engines.values())

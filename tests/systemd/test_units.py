@@ -48,9 +48,9 @@ def test_verify_prints_nothing(analyze: str, units: Path) -> None:
 
 
 def test_hardening_does_not_get_less(analyze: str, units: Path) -> None:
+    service = units / "engined.service"
     done = subprocess.run(
-        [analyze, "security", "--offline=true", f"--threshold={EXPOSURE * 10:.0f}"]
-        + [str(units / "engined.service")],
+        [analyze, "security", "--offline=true", f"--threshold={EXPOSURE * 10:.0f}", str(service)],
         capture_output=True,
         text=True,
         check=False,

@@ -4,9 +4,11 @@ Only for instances whose records were lost: one that has its record is known by 
 """
 
 import os
+from collections.abc import Iterable
 
 from supervisor.contracts.event import MemberProcess
 from supervisor.launchers.base import Bearer
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import NONCE_VARIABLE, processes
 
 _NONCE = NONCE_VARIABLE.encode()
@@ -14,9 +16,12 @@ _NAME = b"ENGINE_SUPERVISOR_INSTANCE"
 _DEVICES = b"ENGINE_SUPERVISOR_DEVICES"
 
 
-def find_bearers(name: str, nonce: str | None) -> tuple[Bearer, ...]:
-    """Living processes with this nonce or, where none is known, with this name. Blocks."""
+def find_bearers(name: str, nonce: str | None, cgroups: Iterable[Cgroup]) -> tuple[Bearer, ...]:
+    """Living processes with this nonce or, where none is known, with this name; and all those in
+    its cgroups, whatever they still show of their environment. Blocks.
+    """
     found: list[Bearer] = []
+    inside = frozenset(pid for cgroup in cgroups for pid in cgroup.pids())
     for stat in processes():
         if not stat.alive or stat.pid == os.getpid():
             continue
@@ -25,7 +30,7 @@ def find_bearers(name: str, nonce: str | None) -> tuple[Bearer, ...]:
             ours = env.get(_NAME) == os.fsencode(name)
         else:
             ours = env.get(_NONCE) == nonce.encode()
-        if ours:
+        if ours or stat.pid in inside:
             devices = os.fsdecode(env.get(_DEVICES, b""))
             found.append(
                 Bearer(

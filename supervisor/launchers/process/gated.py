@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from supervisor.launchers.base import Gated, Running, SpawnError
+from supervisor.launchers.base import Exit, Gated, Running, SpawnError
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.spawner import Stub, explain
 from supervisor.launchers.process.stub import OPEN, TRYING, parse_report
@@ -12,10 +13,16 @@ class GatedProcess(Gated):
     """Used once: opened or abandoned. ``done`` is called when the gate is free for another."""
 
     def __init__(
-        self, stub: Stub, running: Callable[[ExitWatch], Running], done: Callable[[], None]
+        self,
+        stub: Stub,
+        cgroup: Cgroup | None,
+        running: Callable[[ExitWatch], Running],
+        done: Callable[[], None],
     ) -> None:
         self.ref = stub.ref
+        self.cgroup = str(cgroup) if cgroup else None
         self._stub = stub
+        self._cgroup = cgroup
         self._running = running
         self._done = done
         self._used = False
@@ -35,7 +42,7 @@ class GatedProcess(Gated):
             self._done()
         if said == TRYING:
             return self._running(self._stub.watch)
-        ended = await self._stub.end()
+        ended = await self._end()
         if report := parse_report(said.removeprefix(TRYING)):
             raise explain(report)
         cause = ended.signal or f"exit code {ended.exit_code}"
@@ -47,9 +54,15 @@ class GatedProcess(Gated):
             return
         self._used = True
         try:
-            await self._stub.end()
+            await self._end()
         finally:
             self._done()
+
+    async def _end(self) -> Exit:
+        ended = await self._stub.end()
+        if self._cgroup:
+            await self._cgroup.dispose()
+        return ended
 
     async def _let_through(self) -> bytes:
         try:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.process import pidfd as pidfds
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import read_nonce, read_stat
 
 NONCE_DEADLINE_S = 1.0
@@ -38,6 +39,8 @@ class Seen:
     start: int | None
     """Field 22 of its ``stat``."""
     nonce: str | None
+    inside: bool = False
+    """It is in the cgroup that was made for the launch. Where it is not, it may have been moved."""
 
 
 def start_token(boot_id: str, start: int) -> str:
@@ -65,7 +68,7 @@ def judge(ref: ProcessHandle, nonce: str, boot_id: str, seen: Seen | None) -> Ve
         return Verdict.GONE
     if seen.nonce is not None and seen.nonce != nonce:
         return Verdict.NOT_OURS
-    if exact or (seen.start is not None and seen.nonce is not None):
+    if exact or (seen.start is not None and (seen.nonce is not None or seen.inside)):
         return Verdict.OURS
     return Verdict.CANNOT_TELL
 
@@ -100,7 +103,9 @@ def handle_of(pid: int, pidfd: int, boot_id: str) -> ProcessHandle:
     )
 
 
-async def examine(ref: ProcessHandle, nonce: str, boot_id: str) -> tuple[Verdict, int | None]:
+async def examine(
+    ref: ProcessHandle, nonce: str, boot_id: str, cgroup: Cgroup | None = None
+) -> tuple[Verdict, int | None]:
     """The verdict, and a pidfd of the judged process unless it is gone; the caller closes it.
 
     The pidfd is opened first and asked last, so all that was read in between is of one process.
@@ -119,6 +124,7 @@ async def examine(ref: ProcessHandle, nonce: str, boot_id: str) -> tuple[Verdict
             inode=unique_inode(pidfd),
             start=stat.start if stat else None,
             nonce=await _patient_nonce(ref.pid),
+            inside=cgroup is not None and ref.pid in await to_thread.run_sync(cgroup.pids),
         )
         verdict = judge(ref, nonce, boot_id, seen)
         if verdict is not Verdict.OURS and pidfds.has_ended(pidfd):

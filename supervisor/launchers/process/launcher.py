@@ -4,14 +4,19 @@ An engine's life never depends on ours. There is no pipe to it, no subprocess ob
 with the loop, no signal tied to our death; after our end a new daemon attaches and goes on.
 """
 
+from collections.abc import Container
+from pathlib import Path
+
 import anyio
 import anyio.to_thread
 
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.instance import HandleReference, ProcessHandle
-from supervisor.launchers.base import Bearer, Gated, Launcher, Running, SpawnTicket
+from supervisor.launchers.base import Bearer, Gated, Launcher, Running, SpawnTicket, Stray
 from supervisor.launchers.process.bearers import find_bearers
 from supervisor.launchers.process.census import CensusTaker
+from supervisor.launchers.process.cgroup import Cgroup
+from supervisor.launchers.process.cgroups import Cgroups
 from supervisor.launchers.process.gated import GatedProcess
 from supervisor.launchers.process.identity import Verdict, examine
 from supervisor.launchers.process.pidfd import ExitWatch
@@ -33,42 +38,58 @@ class ProcessLauncher(Launcher):
         gates: int = GATES,
         limits: Limits | None = None,
         kill_patience_s: float = KILL_PATIENCE_S,
+        cgroups: Cgroups | None = None,
     ) -> None:
         self._boot_id = boot_id or read_boot_id()
         self._spawner = Spawner(self._boot_id, current_limits() if limits is None else limits)
         self._gates = anyio.Semaphore(gates)
         self._census = CensusTaker()
         self._patience_s = kill_patience_s
+        self._cgroups = cgroups or Cgroups(None)
 
     async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:
         """Waits for its turn while as many gates as there may be stand open."""
         await self._gates.acquire()
         try:
             stub = await self._spawner.spawn(plan, ticket)
+            cgroup = await self._cgroups.enter(stub.ref.pid, ticket.name, ticket.nonce)
         except BaseException:
             self._gates.release()
             raise
 
         def running(watch: ExitWatch) -> Running:
-            return self._running(stub.ref, ticket.nonce, Verdict.OURS, watch)
+            return self._running(stub.ref, ticket.nonce, cgroup, Verdict.OURS, watch)
 
-        return GatedProcess(stub, running, self._gates.release)
+        return GatedProcess(stub, cgroup, running, self._gates.release)
 
-    async def attach(self, ref: HandleReference, nonce: str) -> Running:
+    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
         if not isinstance(ref, ProcessHandle):
             raise TypeError(f"not a handle of a process: {ref!r}")
-        verdict, pidfd = await examine(ref, nonce, self._boot_id)
-        return self._running(ref, nonce, verdict, watch_if_ours(verdict, pidfd))
+        place = Cgroup(Path(cgroup)) if cgroup else None
+        verdict, pidfd = await examine(ref, nonce, self._boot_id, place)
+        return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd))
 
     async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
-        return await anyio.to_thread.run_sync(find_bearers, name, nonce, abandon_on_cancel=True)
+        def find() -> tuple[Bearer, ...]:
+            return find_bearers(name, nonce, self._cgroups.of(name, nonce))
+
+        return await anyio.to_thread.run_sync(find, abandon_on_cancel=True)
+
+    async def strays(self, known: Container[str]) -> tuple[Stray, ...]:
+        return await self._cgroups.strays(known)
 
     def _running(
-        self, ref: ProcessHandle, nonce: str, verdict: Verdict, watch: ExitWatch | None
+        self,
+        ref: ProcessHandle,
+        nonce: str,
+        cgroup: Cgroup | None,
+        verdict: Verdict,
+        watch: ExitWatch | None,
     ) -> Running:
         return ProcessRunning(
             ref,
             nonce,
+            cgroup,
             boot_id=self._boot_id,
             census=self._census,
             patience_s=self._patience_s,

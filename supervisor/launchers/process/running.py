@@ -15,6 +15,7 @@ from supervisor.launchers.base import (
     StopReceipt,
 )
 from supervisor.launchers.process.census import CensusTaker, ScanFailedError
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.identity import Verdict, examine, start_of
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.stop import Stop
@@ -36,6 +37,7 @@ class ProcessRunning(Running):
         self,
         ref: ProcessHandle,
         nonce: str,
+        cgroup: Cgroup | None,
         *,
         boot_id: str,
         census: CensusTaker,
@@ -45,11 +47,12 @@ class ProcessRunning(Running):
     ) -> None:
         self.ref = ref
         self._nonce = nonce
+        self._cgroup = cgroup
         self._boot_id = boot_id
         self._patience_s = patience_s
         self._verdict = verdict
         self._watch = watch
-        self._tree = plant(ref, nonce, boot_id, census, watch)
+        self._tree = plant(ref, nonce, boot_id, census, watch, cgroup)
         self._stopping = anyio.Lock()
         self._closed = False
 
@@ -66,12 +69,14 @@ class ProcessRunning(Running):
         if self._tree is None:
             return "gone"
         try:
-            seen = await self._tree.look()
+            if self._tree.populated or (seen := await self._tree.look()).members:
+                return "leaderGone"
         except ScanFailedError:
             return "unknown"
-        if seen.members:
-            return "leaderGone"
-        return "unknown" if seen.doubtful else "gone"
+        if seen.doubtful:
+            return "unknown"
+        await self._tree.clear_away()
+        return "gone"
 
     async def members(self) -> tuple[MemberProcess, ...]:
         """Empty for a handle that cannot be judged. Raises ``CannotTellError``."""
@@ -92,6 +97,14 @@ class ProcessRunning(Running):
         except ScanFailedError:
             return "unknown"
 
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        if await self._judged() in _OPEN or self._tree is None:
+            return "unknown"
+        try:
+            return await self._tree.owns_cgroup(inode)
+        except ScanFailedError:
+            return "unknown"
+
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
         match await self._judged():
             case Verdict.NOT_OURS:
@@ -103,9 +116,12 @@ class ProcessRunning(Running):
         # A second caller finds the work done; two TERMs at once mean something else to engines.
         async with self._stopping:
             try:
-                return await Stop(self._tree).run(style, grace_ms / 1000, self._patience_s)
+                receipt = await Stop(self._tree).run(style, grace_ms / 1000, self._patience_s)
             except ScanFailedError:
                 raise CannotTellError("the processes of this host cannot be read") from None
+            if not receipt.survivors:
+                await self._tree.clear_away()
+            return receipt
 
     def close(self) -> None:
         self._closed = True
@@ -117,7 +133,7 @@ class ProcessRunning(Running):
         if self._closed:
             raise anyio.ClosedResourceError
         if self._verdict in _OPEN:
-            self._accept(*await examine(self.ref, self._nonce, self._boot_id))
+            self._accept(*await examine(self.ref, self._nonce, self._boot_id, self._cgroup))
         return self._verdict
 
     def _accept(self, verdict: Verdict, pidfd: int | None) -> None:
@@ -142,7 +158,12 @@ def watch_if_ours(verdict: Verdict, pidfd: int | None) -> ExitWatch | None:
 
 
 def plant(
-    ref: ProcessHandle, nonce: str, boot_id: str, census: CensusTaker, watch: ExitWatch | None
+    ref: ProcessHandle,
+    nonce: str,
+    boot_id: str,
+    census: CensusTaker,
+    watch: ExitWatch | None,
+    cgroup: Cgroup | None,
 ) -> Tree | None:
     """The tree that a handle can have on this boot, if any.
 
@@ -151,4 +172,4 @@ def plant(
     boot, start = start_of(ref) or (boot_id, 0)
     if ref.pid <= 1 or ref.pid == os.getpid() or boot != boot_id:
         return None
-    return Tree(census, ref.pid, start, nonce, watch)
+    return Tree(census, ref.pid, start, nonce, watch, cgroup)

@@ -113,7 +113,7 @@ class Spawner:
         with theirs:
             try:
                 child = subprocess.Popen(
-                    [_interpreter(), "-I", "-S", "-c", stub.SOURCE],
+                    [interpreter(), "-I", "-S", "-c", stub.SOURCE],
                     stdin=theirs.fileno(),
                     stdout=log,
                     stderr=log,
@@ -199,7 +199,7 @@ def _must_open(pid: int) -> int:
     return pidfd
 
 
-def _interpreter() -> str:
+def interpreter() -> str:
     """The base one: a venv's would look for its home first, for a stub that needs no packages."""
     base: str | None = getattr(sys, "_base_executable", None)
     return base or sys.executable

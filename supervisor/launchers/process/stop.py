@@ -7,25 +7,24 @@ empty and on nothing else, for a main process that leaves obediently proves noth
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from signal import SIGCONT, SIGKILL, SIGTERM
 
 import anyio
+from anyio import to_thread
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import CannotTellError, StopReceipt
 from supervisor.launchers.process.pidfd import ExitWatch, open_pidfd, send
 from supervisor.launchers.process.procfs import Stat, read_stat
-from supervisor.launchers.process.tree import Tree, describe
+from supervisor.launchers.process.tree import Members, Tree, describe
 
 RESCAN_S = 1.0
 """How long a newcomer can go unseen while its elders are waited for."""
 RETRY_S = 0.05
 """The pace of scans where members can be seen but not be had."""
 EXIT_WAIT_S = 0.1
-
-Members = tuple[Stat, ...]
 
 
 @dataclass(slots=True)
@@ -77,12 +76,23 @@ class Stop:
                 await until_ended(pidfd for _, pidfd in pidfds)
 
     async def _kill(self) -> None:
+        await self._kill_inside()
         while members := await self._members():
             with opened(members) as pidfds:
                 for stat, pidfd in pidfds:
                     if send(pidfd, SIGKILL):
                         self.killed[key(stat)] = stat
                 await until_ended(pidfd for _, pidfd in pidfds)
+
+    async def _kill_inside(self) -> None:
+        """All of the cgroup at one stroke, before anybody outside is even looked for."""
+        cgroup, inside = self.tree.cgroup, await self.tree.inside()
+        if cgroup is None or not inside:
+            return
+        if await to_thread.run_sync(cgroup.kill):
+            self.killed |= {key(stat): stat for stat in inside}
+            with suppress(OSError):
+                await cgroup.emptied(RESCAN_S)
 
     async def _members(self) -> Members:
         seen = await self.tree.look()

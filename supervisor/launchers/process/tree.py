@@ -13,15 +13,22 @@ from anyio import to_thread
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
 from supervisor.launchers.process.census import Census, CensusTaker, ScanFailedError
+from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
+
+LEAVING_S = 1.0
+"""How long a dead process may take to leave its cgroup."""
+
+
+Members = tuple[Stat, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """The tree at one moment, the dead left out."""
 
-    members: tuple[Stat, ...]
+    members: Members
     """The main process first, then by age."""
     doubtful: bool
     """There are processes in what may have been our session, and nothing proves them ours."""
@@ -50,6 +57,7 @@ class Tree:
     nonce: str
     watch: ExitWatch | None = None
     """Of the main process; None if it had ended before."""
+    cgroup: Cgroup | None = None
     _known: dict[int, int] = field(default_factory=dict)
     """Pid to start of everybody who was ever seen to be a member and may still be there."""
 
@@ -62,9 +70,12 @@ class Tree:
         That nobody does is said only when two scans in a row find nobody, for one can miss a
         process that forks and ends while the scan passes it.
         """
-        seen = self._sort(await self.census.take())
+        seen = await self._see()
         if not seen.members:
-            seen = self._sort(await self.census.take())
+            seen = await self._see()
+        if not seen.members and self.cgroup and not await _emptied(self.cgroup):
+            # Somebody is in there who does not show.
+            raise ScanFailedError
         if self.watch and self.watch.alive() and self.leader not in {m.pid for m in seen.members}:
             # Such as under hidepid: then it hides others, too.
             raise ScanFailedError
@@ -86,25 +97,76 @@ class Tree:
             _any_holds, asked, inode, abandon_on_cancel=True, limiter=self.census.threads
         )
 
-    def _sort(self, census: Census) -> Sighting:
+    @property
+    def populated(self) -> bool:
+        """Somebody lives in its cgroup: the quick answer, and only a yes is one.
+
+        Raises ``ScanFailedError``.
+        """
+        try:
+            return self.cgroup is not None and self.cgroup.populated()
+        except OSError:
+            raise ScanFailedError from None
+
+    async def inside(self) -> Members:
+        """Who lives in its cgroup, looked up in no time."""
+        if self.cgroup is None:
+            return ()
+        return await to_thread.run_sync(_read_all, self.cgroup)
+
+    async def owns_cgroup(self, inode: int) -> Ownership:
+        """A yes is certain. A no holds only while all of the tree is where it was put."""
+        if self.cgroup is None:
+            return "unknown"
+        if inode in await to_thread.run_sync(self.cgroup.inodes):
+            return "ours"
+        seen = await self.look()
+        inside = await to_thread.run_sync(self.cgroup.pids)
+        moved = any(stat.pid not in inside for stat in seen.members)
+        return "unknown" if moved or seen.doubtful or not seen.members else "foreign"
+
+    async def clear_away(self) -> None:
+        """After the last member: what was made for them is left to nobody."""
+        if self.cgroup is not None:
+            await self.cgroup.dispose()
+
+    async def _see(self) -> Sighting:
+        census = await self.census.take()
+        return self._sort(census, await self.inside())
+
+    def _sort(self, census: Census, inside: Members) -> Sighting:
         seen_at = self.watch.seen_at if self.watch else None
         signs = Signs(self.leader, self.start, self.nonce, seen_at)
-        found, doubtful = find_members(census, signs, self._known)
+        found, doubtful = find_members(census, signs, self._known, inside)
         self._known = {stat.pid: stat.start for stat in found}
         living = [stat for stat in found if stat.alive]
         living.sort(key=lambda stat: (stat.pid != self.leader, stat.start, stat.pid))
         return Sighting(tuple(living), doubtful)
 
 
+def _read_all(cgroup: Cgroup) -> Members:
+    return tuple(stat for pid in cgroup.pids() if (stat := read_stat(pid)) and stat.alive)
+
+
+async def _emptied(cgroup: Cgroup) -> bool:
+    try:
+        return await cgroup.emptied(LEAVING_S)
+    except OSError:
+        raise ScanFailedError from None
+
+
 def describe(stats: Iterable[Stat]) -> tuple[MemberProcess, ...]:
     return tuple(MemberProcess(pid=stat.pid, name=stat.name) for stat in stats)
 
 
-def find_members(census: Census, signs: Signs, known: dict[int, int]) -> tuple[list[Stat], bool]:
+def find_members(
+    census: Census, signs: Signs, known: dict[int, int], inside: Members = ()
+) -> tuple[list[Stat], bool]:
     """The members in a census, zombies too, and whether doubtful ones are left.
 
     Left out by construction: this process and all above it, whoever is older than the main
-    process, and whoever carries another launch's nonce, with all that descends from it.
+    process, and whoever carries another launch's nonce, with all that descends from it. But who is
+    ``inside`` the cgroup is a member whatever it carries: an environment is anybody's to write.
     """
     leader, nonce = signs.leader, signs.nonce
     lost = signs.seen_at is None
@@ -122,6 +184,7 @@ def find_members(census: Census, signs: Signs, known: dict[int, int]) -> tuple[l
         stat = census.stats.get(pid)
         if stat and stat.start == start and eligible(stat):
             found[pid] = stat
+    found |= {stat.pid: stat for stat in inside if stat.pid not in census.above}
 
     # A session's number is not given out again while anyone is in it. So one proved member proves
     # them all: one found already, or one who is older than our last sight of the main process, as

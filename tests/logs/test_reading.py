@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.rpc.logs import LINE_BYTES, read_from, tail
+from supervisor.logs.reading import read_from, tail, tail_text
+from supervisor.logs.text import LINE_BYTES
 
 
 def _same(text: str) -> str:
@@ -109,3 +110,42 @@ def test_reading_on_takes_a_large_log_in_steps(tmp_path: Path) -> None:
         cursor = chunk.cursor
         lines += chunk.lines
     assert "".join(line + "\n" for line in lines) == data.decode()
+
+
+HOSTILE = (
+    b"first\n"
+    + b"\xff\xfe caf\xc3 \xf0\x9f\x98\n\x00nul\n\x1b[31mred\x1b[0m\n"
+    + "모델을 불러오는 중\n".encode() * 20
+    + b"".join(b"loading %d%%\r" % n for n in range(30))
+    + b"\r\nlast"
+)
+
+
+@pytest.mark.parametrize("size", range(1, 501))
+def test_a_tail_of_any_size_starts_on_a_line_and_can_be_sent(tmp_path: Path, size: int) -> None:
+    whole = tail_text(_log(tmp_path, HOSTILE), 1 << 20)
+    found = tail_text(_log(tmp_path, HOSTILE), size)
+    msgspec.json.encode(found)
+    if size >= 8:
+        assert found.endswith("last\n")
+        assert whole.endswith("\n" + found) or whole == found
+    assert len(found.encode()) <= 2 * size + 3
+
+
+def test_a_long_line_is_read_on_in_pieces_and_loses_no_line_behind_it(tmp_path: Path) -> None:
+    data = b"a\n" + b"x" * 300_000 + b"\nb\n" + b"y\n" * 200_000
+    path, cursor, lines = _log(tmp_path, data), 0, list[str]()
+    while (chunk := read_from(path, cursor)).cursor != cursor:
+        lines += chunk.lines
+        cursor = chunk.cursor
+    assert [line for line in lines if "x" not in line] == ["a", "b", *["y"] * 200_000]
+    assert 1 <= len([line for line in lines if "bytes cut]" in line]) <= 2
+
+
+def test_a_line_that_ends_where_a_step_does_is_whole(tmp_path: Path) -> None:
+    lines = [f"{number:07d}" for number in range(100_000)]
+    path, cursor, found = _log(tmp_path, ("\n".join(lines) + "\n").encode()), 0, list[str]()
+    while (chunk := read_from(path, cursor)).cursor != cursor:
+        found += chunk.lines
+        cursor = chunk.cursor
+    assert found == lines
