@@ -67,14 +67,20 @@ def write(report: Report, folder: Path = RESULTS) -> Path:
 def table(outcomes: Iterable[Outcome]) -> str:
     lines: list[tuple[str, ...]] = [HEAD]
     for outcome in outcomes:
-        lines += [_cells(row) for row in outcome.rows]
+        for row in outcome.rows:
+            lines += [_cells(row), *(_remark(f"  {note}") for note in row.notes)]
         if outcome.problem is not None:
             word = "failed" if outcome.failed else "skipped"
-            lines.append((f"{outcome.title}: {word}, {outcome.problem}", *[""] * (len(HEAD) - 1)))
+            lines.append(_remark(f"{outcome.title}: {word}, {outcome.problem}"))
     columns = [
         max(len(line[index]) for line in lines if any(line[1:])) for index in range(len(HEAD))
     ]
     return "\n".join(_line(line, columns) for line in lines)
+
+
+def _remark(text: str) -> tuple[str, ...]:
+    """A line of words only, which may run over all columns."""
+    return text, *[""] * (len(HEAD) - 1)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

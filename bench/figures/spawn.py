@@ -15,6 +15,7 @@ from bench.figure import Bound, Figure, Row, row
 from bench.parts.daemon import launch_params
 from bench.parts.inside import Inside, inside
 from bench.parts.loopwatch import LoopWatch, Worst
+from bench.parts.pauses import pauses
 from bench.stage import Stage
 from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
 from supervisor.launchers.base import Running, SpawnTicket
@@ -112,21 +113,33 @@ async def _measure(stage: Stage, watch: LoopWatch) -> list[Row]:
         )
         many = ((LAUNCH, BURST_S, spawns.burst), (IDLE, BURST_S, spawns.nothing))
         one = await in_windows(watch, spawns, rounds, single)
-        burst = await in_windows(watch, spawns, bursts, many)
+        with pauses() as paused:
+            burst = await in_windows(watch, spawns, bursts, many)
     return [
         *_rows("around one spawn", one[SPAWN], one, Bound(stat="p50", limit=1)),
         *_rows("around one whole launch", one[LAUNCH], one),
-        *_rows(f"in {BURST} launches", burst[LAUNCH], burst, Bound(stat="p50", limit=10)),
+        *_rows(
+            f"in {BURST} launches",
+            burst[LAUNCH],
+            burst,
+            Bound(stat="p50", limit=10),
+            notes=paused.text(),
+        ),
     ]
 
 
 def _rows(
-    what: str, worst: list[Worst], control: Mapping[str, list[Worst]], *bounds: Bound
+    what: str,
+    worst: list[Worst],
+    control: Mapping[str, list[Worst]],
+    *bounds: Bound,
+    notes: Iterable[str] = (),
 ) -> Iterable[Row]:
     """The turn is the loop's own doing and has the bound; the beat explains it."""
     idle = control[IDLE]
     turns, beats = {IDLE: [one.turn for one in idle]}, {IDLE: [one.beat for one in idle]}
-    yield row(f"longest turn {what}", "ms", [one.turn for one in worst], *bounds, beside=turns)
+    long = [one.turn for one in worst]
+    yield row(f"longest turn {what}", "ms", long, *bounds, beside=turns, notes=notes)
     yield row(f"latest beat {what}", "ms", [one.beat for one in worst], beside=beats)
 
 

@@ -16,6 +16,7 @@ import anyio.to_thread
 from bench.figure import Bound, Figure, Row, row
 from bench.parts.helpers import beside
 from bench.parts.inside import Inside, inside
+from bench.parts.pauses import pauses
 from bench.stage import Stage
 from supervisor.contracts.config import AccessConfig
 from supervisor.contracts.event import Phase, Warning_
@@ -51,8 +52,9 @@ async def lags_of(own: Inside, path: str, readers: int, stalled: int, events: in
 
 async def _measure(stage: Stage) -> list[Row]:
     readers = stage.pick(tiny=10, quick=999, default=999)
-    events = stage.pick(tiny=2, quick=8, default=30, full=100)
-    rounds = stage.pick(tiny=1, quick=1, default=2, full=3)
+    events = stage.pick(tiny=2, quick=8, default=20, full=60)
+    rounds = stage.pick(tiny=1, quick=1, default=3, full=5)
+    paused = stage.closing.enter_context(pauses())
     samples: dict[str, list[float]] = {"ours": [], CONTROL: []}
     async with inside(stage.sub("i")) as own:
         listener = listen(own.house.paths.socket, 0o600)
@@ -68,6 +70,7 @@ async def _measure(stage: Stage) -> list[Row]:
             Bound(stat="p50", limit=5, beyond=CONTROL),
             Bound(stat="p99", limit=10, beyond=CONTROL),
             beside={CONTROL: samples[CONTROL]},
+            notes=paused.text(),
         )
     ]
 

@@ -8,7 +8,7 @@ import array
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import structlog
@@ -76,6 +76,10 @@ class FdStore:
         if self._notifier.send("FDSTORE=1", f"FDNAME={name}", "FDPOLL=0", fds=(fd,)):
             self._kept.add(name)
 
+    def take(self, name: str) -> int | None:
+        """What the daemon before this one left; the caller's to close. systemd's copy stays."""
+        return self.stored.pop(name, None)
+
     def drop(self, name: str) -> None:
         """Forget what has this name, if anything has."""
         if (fd := self.stored.pop(name, None)) is not None:
@@ -84,7 +88,9 @@ class FdStore:
             self._kept.remove(name)
             self._notifier.send("FDSTOREREMOVE=1", f"FDNAME={name}")
 
-    def drop_unclaimed(self) -> None:
-        """Once every record is taken up: whatever nobody popped is of instances long gone."""
+    def drop_unknown(self, nonces: Iterable[str]) -> None:
+        """Once the records are read: what belongs to none of their launches is long over."""
+        known = set(nonces)
         for name in tuple(self.stored):
-            self.drop(name)
+            if not any(nonce in name for nonce in known):
+                self.drop(name)

@@ -71,11 +71,13 @@ async def run(
     bus.attach(lag.watched(journal.record))
     cgroups = _cgroups(config, paths)
     try:
-        house = _furnish(config, paths, clock, bus, cgroups, at, step)
+        launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
+        house = _furnish(config, paths, clock, bus, launcher, at, step)
         supervisor = LocalSupervisor(house, _describe(house))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(unit.beat)
             taken_up = await tasks.start(supervisor.serve)
+            unit.fds.drop_unknown(view.record.nonce for view in supervisor.list())
             async with RpcServer(supervisor, bus, listener, config.access):
                 log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
                 tasks.start_soon(unit.report, bus, lag, lambda: supervisor.info().counts)
@@ -122,7 +124,7 @@ def _furnish(
     paths: Paths,
     clock: SystemClock,
     bus: Bus,
-    cgroups: Cgroups,
+    launcher: ProcessLauncher,
     at: Callable[[str], None],
     step: Step,
 ) -> House:
@@ -137,7 +139,7 @@ def _furnish(
         clock=clock,
         bus=bus,
         store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=step),
-        launchers={"process": ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups)},
+        launchers={"process": launcher},
         inventory=inventory,
         config=config,
         paths=paths,

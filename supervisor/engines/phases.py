@@ -11,9 +11,7 @@ from typing import Literal
 
 from supervisor.contracts.engine import EngineId
 
-Phase = Literal[
-    "downloading", "loading-weights", "compiling", "capturing-graphs", "warming-up"
-]
+Phase = Literal["downloading", "loading-weights", "compiling", "capturing-graphs", "warming-up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Row:
 _PERCENT = re.compile(r"(?<![\d.])(\d{1,3})%")
 _COUNT = re.compile(r"(?<![\d/.])(\d{1,6})/(\d{1,6})(?![\d/.])")
 _REQUEST = re.compile(r"\b(?:GET|HEAD|POST) /\S* HTTP/\d")
+_SHARDS = re.compile(r"Loading \w+ checkpoint shards:")
 _MODEL_FILE_BAR = re.compile(r"\.(?:safetensors|bin|pt|gguf|json|model): +\d+%\|")
 
 # huggingface_hub's bars, whoever it is that downloads. Its versions differ in the last three.
@@ -52,7 +51,7 @@ _HUB = (
 
 _VLLM = (  # captured: 0.32.0 on a CPU, marked C; others from published logs and from its source
     Row("loading-weights", "Starting to load model "),  # C
-    Row("loading-weights", "checkpoint shards:", re.compile(r"Loading \w+ checkpoint shards:")),  # C
+    Row("loading-weights", "checkpoint shards:", _SHARDS),  # C
     Row("loading-weights", "Multi-thread loading shards:"),
     Row("loading-weights", "Time spent downloading weights"),  # the end of a download
     Row("loading-weights", "Loading weights took "),  # C
@@ -76,7 +75,7 @@ _VLLM = (  # captured: 0.32.0 on a CPU, marked C; others from published logs and
 
 _SGLANG = (  # from published logs and from its source; none could be captured
     Row("loading-weights", "Load weight begin."),
-    Row("loading-weights", "checkpoint shards:", re.compile(r"Loading \w+ checkpoint shards:")),
+    Row("loading-weights", "checkpoint shards:", _SHARDS),
     Row("loading-weights", "Multi-thread loading shards:"),
     Row("loading-weights", "Load weight end."),
     Row("compiling", "Compiling num tokens (num_tokens="),

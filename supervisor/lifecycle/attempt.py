@@ -33,9 +33,11 @@ from supervisor.instances.state import unhealthy_after
 from supervisor.launchers.base import Exit, Gated, Launcher, Running, SpawnError, StopReceipt
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.ledger import Ledger
+from supervisor.lifecycle.loading import Loading
 from supervisor.lifecycle.logtail import read_tail
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Prepared
+from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
 LOG_TAIL_BYTES = 8 << 10
@@ -99,6 +101,7 @@ class Attempt:
                     cgroup=self._gated.cgroup,
                     launched_monotonic_ns=now,
                     deadline_monotonic_ns=now + budget_ms * 1_000_000,
+                    log_position=None,
                 )
             )
             self._house.at("recorded")
@@ -107,6 +110,7 @@ class Attempt:
             self._gated = None
             raise Problem(_spawn_failed(error)) from error
         self._gated = None
+        self._keep_log()
         ledger.publish(Spawned(ref=self.running.ref, log_path=ticket.log_path))
         self._house.at("spawned")
 
@@ -115,6 +119,7 @@ class Attempt:
         if self.running is None:
             cgroup = self._ledger.supervision.cgroup
             self.running = await launcher.attach(ref, self._ledger.record.nonce, cgroup)
+            self._keep_log()
         self.liveness = await self.running.liveness()
         return self.liveness
 
@@ -128,23 +133,30 @@ class Attempt:
         Returns with ``readyAt`` written and ``ready`` published; raises ``Problem`` otherwise.
         """
         running, supervision = self._need_running(), self._ledger.supervision
-        plan, deadline = supervision.plan, supervision.deadline_monotonic_ns
-        if plan is None or deadline is None:
+        plan = supervision.plan
+        if plan is None or supervision.deadline_monotonic_ns is None:
             raise Problem(SpawnFailed(detail="the record names a handle but no plan"))
         monotonic_ns = self._house.clock.monotonic_ns
         outcome: object = None
-        async with await self._probing(plan) as probe, anyio.create_task_group() as race:
+        budget_ms = supervision.launch.ready_deadline_ms or plan.health.ready_deadline_ms
+        loading = Loading(self._house, self._ledger, budget_ms)
+        async with (
+            await self._probing(plan) as probe,
+            loading.watched(),
+            anyio.create_task_group() as race,
+        ):
 
             async def see_exit() -> None:
                 self.exit = await running.wait_exit()
                 race.cancel_scope.cancel()
 
             race.start_soon(see_exit)
+            race.start_soon(loading.keep_record)
             outcome = await wait_ready(
                 probe,
                 interval_ms=plan.health.interval_ms,
                 since_ns=supervision.launched_monotonic_ns or monotonic_ns(),
-                deadline_ns=lambda: deadline,
+                deadline_ns=loading.deadline_ns,
                 monotonic_ns=monotonic_ns,
                 on_first=self._warn_of,
             )
@@ -273,8 +285,26 @@ class Attempt:
 
     def close(self) -> None:
         """Let go of what the daemon holds for it; the engine is not touched."""
+        if path := self._ledger.supervision.log_path:
+            self._house.logs.leave(path)
         if self.running is not None:
             self.running.close()
+
+    # ── its log ──────────────────────────────────────────────────────────────
+
+    def _keep_log(self) -> None:
+        if path := self._ledger.supervision.log_path:
+            self._house.logs.keep(path, self._log_was_moved)
+
+    def _log_was_moved(self, rotation: Rotation) -> None:
+        if rotation.may_have_lost:
+            detail = (
+                "the log's file system cannot take out a file's head, so the log was truncated; "
+                "lines written at that very moment may be lost"
+            )
+            self._ledger.warn("log-lost", detail)
+        if rotation.trouble:
+            self._ledger.warn("log-unbounded", rotation.trouble)
 
     # ── words ────────────────────────────────────────────────────────────────
 

@@ -24,8 +24,10 @@ from supervisor.contracts.event import (
     Event,
     Exited,
     GaveUp,
+    LaunchFailed,
     MemberProcess,
     PortChanged,
+    Ready,
     Reaped,
     Reserved,
     Restarting,
@@ -54,6 +56,7 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.restart import GiveUp, Retry, decide
+from supervisor.lifecycle.told import NOTHING, Told
 from supervisor.lifecycle.views import living_view, tombstone_view
 
 EARLY_EXIT_GRACE_MS = 5_000
@@ -84,21 +87,20 @@ class Instance:
         *,
         prepare: Prepare,
         preparation: Preparation | None = None,
-        told: Kinds = frozenset(),
+        told: Told = NOTHING,
         writable: bool = True,
     ) -> None:
         """``preparation`` is there for a fresh launch; without one the record is taken up, of
-        whose newest attempt ``told`` is known already.
+        whose newest attempt so much was ``told`` already.
         """
         self._house = house
-        self._ledger = Ledger(house, record)
+        self._ledger = Ledger(house, record, told)
         self._style = spec.stop if spec else StopStyle()
         self._on_end = on_end
         self._prepare = prepare
         self._preparation = preparation
         self._fresh = preparation is not None
         self._attempt = Attempt(house, self._ledger, self._style)
-        self._told = set(told)
         self._doubted: str | None = None
         self._command: Command | None = None
         self._scope: anyio.CancelScope | None = None
@@ -366,10 +368,10 @@ class Instance:
     def _catch_up(self) -> None:
         """Say what an earlier daemon wrote down and had no time to say."""
         supervision = self._ledger.supervision
-        if self.ready and self._told:
+        if self.ready and self._ledger.told:
             launched, ready = supervision.launched_monotonic_ns, supervision.ready_monotonic_ns
             waited_ms = (ready - launched) // 1_000_000 if ready and launched else 0
-            self._tell_once(Ready(port=self.record.port, waited_ms=waited_ms))
+            self._ledger.tell_once(Ready(port=self.record.port, waited_ms=waited_ms))
 
     def _resume(self, kind: Literal["restart", "stop"]) -> None:
         """Go on obeying a command; a stop that came meanwhile outranks it."""
@@ -400,7 +402,7 @@ class Instance:
         failure = await attempt.exited_early(exit_)
         launched = self._ledger.supervision.launched_monotonic_ns
         uptime = self._house.clock.monotonic_ns() - launched if launched else 0
-        self._tell_once(
+        self._ledger.tell_once(
             Exited(
                 exit_code=exit_.exit_code,
                 signal=exit_.signal,
@@ -415,9 +417,9 @@ class Instance:
         """Found dead, after it had been ready under an earlier daemon."""
         exit_ = self._attempt.exit
         assert exit_ is not None, "taking up looked"
-        if Exited not in self._told:
+        if Exited not in self._ledger.told:
             devices = self.record.devices
-            self._tell_once(
+            self._ledger.tell_once(
                 Reaped(exit_code=exit_.exit_code, signal=exit_.signal, devices=devices)
             )
         return await self._attempt.exited_early(exit_)
@@ -444,7 +446,7 @@ class Instance:
             self._tell()
             return False
         exit_ = self._attempt.exit
-        self._tell_once(
+        self._ledger.tell_once(
             Stopped(
                 devices=() if again else self.record.devices,
                 exit_code=exit_.exit_code if exit_ else None,
@@ -460,6 +462,9 @@ class Instance:
         An exit is news at once; every other failure is told when all of it is undone. Where the
         undoing has to begin again, the cause stays the first one.
         """
+        told = self._ledger.told.get(LaunchFailed)
+        if isinstance(told, LaunchFailed):
+            self.failure = told.failure
         failure = self.failure = self.failure or failure
         if isinstance(failure, ExitedEarly):
             self._tell_failure(failure)
@@ -546,13 +551,22 @@ class Instance:
                 last_failure=failures[1] if failures else None,
             )
         )
-        ledger.publish(Restarting(attempt=attempt, retry_at=retry_at, reason=reason))
+        self._tell_restarting(reason)
         self._house.at("waiting")
         self._tell()
+
+    def _tell_restarting(self, reason: RestartReason) -> None:
+        supervision = self._ledger.supervision
+        retry_at = supervision.retry_at or rfc3339(self._house.clock.wall())
+        self._ledger.publish(
+            Restarting(attempt=supervision.attempt, retry_at=retry_at, reason=reason)
+        )
 
     async def _sit_out(self) -> None:
         """Wait for the moment of the next attempt. A stop ends it all, a restart ends the wait."""
         supervision = self._ledger.supervision
+        if self._ledger.told and Restarting not in self._ledger.told:
+            self._tell_restarting("back-off" if supervision.last_failure else "requested")
         if supervision.boot_id != self._house.clock.boot_id and self._policy != "always":
             await self._end(supervision.last_failure)
             return
@@ -582,13 +596,13 @@ class Instance:
 
     async def _end_pause(self) -> None:
         devices = self.record.devices
-        self._tell_once(Stopped(devices=devices, exit_code=None, signal=None, killed=()))
+        self._ledger.tell_once(Stopped(devices=devices, exit_code=None, signal=None, killed=()))
         await self._end(self._ledger.supervision.last_failure)
 
     async def _give_up(self, decision: GiveUp, attempts: int, failure: LaunchFailure) -> None:
         first = self._ledger.supervision.first_failure or failure
         newest, oldest, cut = bounded_pair(failure, first)
-        self._tell_once(
+        self._ledger.tell_once(
             GaveUp(
                 attempts=attempts,
                 failure=newest,
@@ -641,23 +655,20 @@ class Instance:
     def _new_attempt(self) -> None:
         self._attempt.close()
         self._attempt = Attempt(self._house, self._ledger, self._style)
-        self._told = set()
         self.failure = None
 
     def _tell_failure(self, failure: LaunchFailure) -> None:
         """Each attempt says once why it failed."""
-        if not self._told:
-            self._told = True
-            supervision = self._ledger.supervision
-            self._house.publish(
-                to_event(
-                    failure,
-                    instance=self.name,
-                    nonce=self.record.nonce,
-                    attempt=supervision.attempt,
-                    log_path=supervision.log_path,
-                )
+        supervision = self._ledger.supervision
+        self._ledger.tell_once(
+            to_event(
+                failure,
+                instance=self.name,
+                nonce=self.record.nonce,
+                attempt=supervision.attempt,
+                log_path=supervision.log_path,
             )
+        )
 
     def _tell(self) -> None:
         self._changed.set()

@@ -16,6 +16,7 @@ from supervisor.instances.durable import StoreError
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.redaction import Redactor
+from supervisor.lifecycle.told import NOTHING, Told, note
 
 JOURNAL_PATIENCE_S = 1.0
 
@@ -23,9 +24,11 @@ JOURNAL_PATIENCE_S = 1.0
 class Ledger:
     """Holds the newest record. A reader sees it change only at the moments named here."""
 
-    def __init__(self, house: House, record: InstanceRecord) -> None:
+    def __init__(self, house: House, record: InstanceRecord, told: Told = NOTHING) -> None:
         self._house = house
         self.record = record
+        self.told = dict(told)
+        """What was said of the newest attempt, by this daemon and by those before it."""
         self.redactor = Redactor.of_record(record)
 
     @property
@@ -68,7 +71,13 @@ class Ledger:
         self.redactor = Redactor.of_record(record)
 
     def publish(self, event: Event) -> None:
+        note(self.told, event)
         self._house.publish(replace(event, instance=self.record.name, nonce=self.record.nonce))
+
+    def tell_once(self, event: Event) -> None:
+        """Once an attempt, over all the daemons that have to do with it."""
+        if type(event) not in self.told:
+            self.publish(event)
 
     async def settle(self) -> None:
         """Before a fact leaves the record: what was said of it is in the journal by then.

@@ -57,6 +57,7 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
+from supervisor.lifecycle.told import NOTHING, told_of_attempts
 from supervisor.lifecycle.views import tombstone_view
 
 CRASH_PAUSE_S = (0.05, 0.5, 5.0, 30.0)
@@ -88,6 +89,7 @@ class LocalSupervisor(Supervisor):
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            tasks.start_soon(self._house.logs.run, name="logs")
             taken_up = await self._take_up()
             task_status.started(taken_up)
             rounds = Rounds(lambda: tuple(self._instances.values()))
@@ -115,11 +117,18 @@ class LocalSupervisor(Supervisor):
         self._quarantine.admit(loaded.quarantined, await self._strays(loaded.records))
         assert self._tasks is not None, "serve() runs first"
         self._tasks.start_soon(self._quarantine.watch, name="quarantine")
+        told = told_of_attempts(house.bus.history)
         for name, record in loaded.records.items():
             writable = name not in loaded.read_only
             spec = engine_spec(record.engine)
             instance = Instance(
-                house, record, spec, self._ended, prepare=self._desk.again, writable=writable
+                house,
+                record,
+                spec,
+                self._ended,
+                prepare=self._desk.again,
+                told=told.get(record.nonce, NOTHING),
+                writable=writable,
             )
             self._instances[name] = instance
             if writable:

@@ -9,6 +9,7 @@ from supervisor.contracts.engine import ComputeEngineSpec
 from supervisor.contracts.failure import InstallFailed, LaunchFailure, SpawnFailed
 from supervisor.instances.ports import port_state
 from supervisor.lifecycle.order import Order
+from supervisor.logs.series import remove
 
 
 class Problem(Exception):
@@ -109,7 +110,7 @@ def make_log_path(log_dir: str, name: str, stem: str, keep: int = 5) -> str:
         os.makedirs(folder, mode=0o750, exist_ok=True)
         logs = sorted(entry for entry in os.listdir(folder) if entry.endswith(".log"))
         for old in logs[: max(0, len(logs) - keep + 1)]:
-            os.unlink(os.path.join(folder, old))
+            remove(os.path.join(folder, old))
     except OSError as error:
         raise Problem(
             SpawnFailed(

@@ -1,31 +1,37 @@
 """What the journal already says about an attempt that an earlier daemon left unfinished.
 
-An event and the record cannot be written in one act, so a daemon that dies between the two leaves a
+An event and a record cannot be written in one act, so a daemon that dies between the two leaves a
 fact that was told and not recorded, or the other way round. The next one looks at both, and so each
-attempt's outcome is told exactly once however many daemons it took.
+attempt's outcome is told exactly once, however many daemons it took.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from supervisor.bus import Published
 from supervisor.contracts.event import Event, Reserved, Restarting
 
-Kinds = frozenset[type[Event]]
+Told = Mapping[type[Event], Event]
+"""Of one attempt: the last event of each kind."""
+
+NOTHING: Told = MappingProxyType({})
 
 
-class Told:
-    """Per launch, by nonce: the kinds of event since the beginning of its newest attempt."""
+def told_of_attempts(history: Iterable[Published]) -> dict[str, Told]:
+    """Of each launch, by nonce: what was said since its newest attempt began.
 
-    def __init__(self, history: Iterable[Published] = ()) -> None:
-        self._kinds: dict[str, set[type[Event]]] = {}
-        for published in history:
-            event = published.event
-            if event.nonce:
-                kinds = self._kinds.setdefault(event.nonce, set())
-                if isinstance(event, Reserved | Restarting):
-                    kinds.clear()
-                kinds.add(type(event))
+    Nothing where the history does not reach back to it.
+    """
+    found: dict[str, dict[type[Event], Event]] = {}
+    for published in history:
+        event = published.event
+        if event.nonce:
+            note(found.setdefault(event.nonce, {}), event)
+    return dict(found)
 
-    def of(self, nonce: str) -> Kinds:
-        """Empty where the history does not reach back to it."""
-        return frozenset(self._kinds.get(nonce, ()))
+
+def note(told: dict[type[Event], Event], event: Event) -> None:
+    """Add what is said now; a new attempt begins with a clean sheet."""
+    if isinstance(event, Reserved | Restarting):
+        told.clear()
+    told[type(event)] = event

@@ -5,8 +5,8 @@ have grown. Once no engine starts it is taken every few seconds.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -79,15 +79,19 @@ class LogKeeper:
         """Look after a log no longer; it stays as it is."""
         self._kept.pop(path, None)
 
-    @contextmanager
-    def reading(
+    @asynccontextmanager
+    async def reading(
         self, path: str, cursor: int, sift: Sift[T], tell: Callable[[Grown[T]], None]
-    ) -> Iterator[None]:
+    ) -> AsyncIterator[None]:
         """Inside, ``tell`` hears several times a second of what came behind ``cursor``, if any.
 
-        It gets what ``sift`` makes of the lines. It is called on the loop and must not wait.
+        It gets what ``sift`` makes of the lines. It is called on the loop and must not wait; the
+        first time it has been called, if it had to be, when this is entered.
         """
         reading = _Reading(Growth(path, cursor, sift), tell)
+        first = await anyio.to_thread.run_sync(_quietly, reading.growth, abandon_on_cancel=True)
+        if first is not None:
+            _call(tell, first)
         self._readings.append(reading)
         self._wake()
         try:

@@ -81,7 +81,8 @@ def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool
     """
 
     def work(series: Series) -> Chunk:
-        at, note = cursor, ()
+        at = cursor
+        note: tuple[str, ...] = ()
         if at > series.end:
             if not series.settled:
                 return Chunk((), at)
@@ -93,7 +94,7 @@ def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool
         at_end = at + len(data) >= series.end
         pieces, used = split(data, unfinished=unfinished and at_end)
         if not used and not at_end:
-            # A line longer than a step is given in pieces: waiting for its end would stop the reader.
+            # A line longer than a step is given in pieces: to wait for its end would be for good.
             pieces, used = split(data, unfinished=True)
         return Chunk((*note, *(mask(clean(piece)) for piece in pieces)), at + used)
 
@@ -116,9 +117,7 @@ def earlier(newest: str, name: str, after: int) -> tuple[str, int]:
     return (path, after) if known else (newest, 0)
 
 
-def _last(
-    series: Series, lines: int, window: int, unfinished: bool
-) -> tuple[list[bytes], int]:
+def _last(series: Series, lines: int, window: int, unfinished: bool) -> tuple[list[bytes], int]:
     """The last lines within a window, oldest first, and the place behind them."""
     end = start = series.end
     floor = max(series.start, end - window)
@@ -132,7 +131,11 @@ def _last(
             break
     pieces, used = split(data, unfinished=unfinished)
     # What a window begins with is the rest of a line, unless a line ends right before it.
-    if start > series.start and len(pieces) > 1 and _read(series, start - 1, 1) not in (b"\n", b"\r"):
+    if (
+        start > series.start
+        and len(pieces) > 1
+        and _read(series, start - 1, 1) not in (b"\n", b"\r")
+    ):
         pieces = pieces[1:]
     return pieces[max(0, len(pieces) - lines) :], start + used
 

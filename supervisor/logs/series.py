@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import TracebackType
 from typing import TypeVar
 
@@ -165,7 +166,10 @@ class Series:
 
     def steady(self) -> bool:
         """Nothing was moved since it was opened: what was read is what the stream holds there."""
-        if not self._whole or os.pread(self.live.fd, HEAD_BYTES, 0)[: len(self._head)] != self._head:
+        if (
+            not self._whole
+            or os.pread(self.live.fd, HEAD_BYTES, 0)[: len(self._head)] != self._head
+        ):
             return False
         now, then = Names.of(self.names.path), self.names
         return (now.numbered, now.pending, now.inode) == (then.numbered, then.pending, then.inode)
@@ -225,5 +229,4 @@ def _segment(fd: int, otherwise: int = 0) -> Segment:
 
 
 def _contiguous(segments: list[Segment]) -> bool:
-    pairs = zip(segments, segments[1:], strict=False)
-    return all(older.end == newer.start for older, newer in pairs)
+    return all(older.end == newer.start for older, newer in pairwise(segments))

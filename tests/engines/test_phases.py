@@ -1,5 +1,8 @@
 """Phases out of real logs: short pieces of captured and of published ones, in their very shape."""
 
+# Lines of logs are as long as engines write them.
+# ruff: noqa: E501
+
 import re
 import time
 

@@ -7,9 +7,8 @@ import json
 import os
 import signal
 import socket
-import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +20,8 @@ from msgspec import UNSET
 
 from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
 from supervisor.contracts.instance import ProcessHandle
-from supervisor.daemon.cgroup import own_cgroup_root
 from supervisor.launchers.base import Gated, Running, SpawnTicket
 from supervisor.launchers.process import Cgroups, ProcessLauncher
-from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import NONCE_VARIABLE, processes, read_nonce
 from tests.parts.stub import stub_binary
 
@@ -152,24 +149,6 @@ def descriptors() -> int:
 def bearers(nonce: str) -> Iterable[int]:
     """Living processes that carry a nonce."""
     return (stat.pid for stat in processes() if stat.alive and read_nonce(stat.pid) == nonce)
-
-
-@pytest.fixture
-def cgroup_root() -> Iterator[Path]:
-    """A directory for cgroups of this test, which has to be empty at its end."""
-    root = own_cgroup_root(f"test{uuid.uuid4().hex[:12]}")
-    if root is None:
-        pytest.skip("no cgroup v2 is ours to write to: mount one, or run as root")
-    yield root
-    try:
-        assert [entry.name for entry in root.iterdir() if entry.is_dir()] == []
-    finally:
-        whole = Cgroup(root)
-        whole.kill()
-        deadline = time.monotonic() + SOON_S
-        while whole.populated() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert whole.remove()
 
 
 @pytest.fixture(params=["plain", "cgroup"])

@@ -71,7 +71,6 @@ def pool() -> PortsConfig:
     return PortsConfig(first=POOL.first + 45, last=POOL.last)
 
 
-
 T = TypeVar("T", bound=Event)
 
 

@@ -66,7 +66,17 @@ def test_a_full_disk_costs_no_line(tmp_path: Path, kind: str) -> None:
         mount = f"mkfs.ext4 -q -O ^has_journal -m 0 {image} && mount -o loop {image} {place}"
     script = f'{mount} || exit 77; exec "$0" -c "$1" {place}'
     done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, sys.executable, SCRIPT],
+        [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+            sys.executable,
+            SCRIPT,
+        ],
         capture_output=True,
         text=True,
         timeout=60,

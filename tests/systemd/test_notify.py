@@ -68,7 +68,7 @@ def test_without_systemd_everything_is_said_to_nobody() -> None:
     with notifier.reloading():
         store.keep("engine-a", 0)
     store.drop("engine-a")
-    store.drop_unclaimed()
+    store.drop_unknown([])
     assert notifier.send("READY=1")
     assert not notifier.listening
 
@@ -125,11 +125,11 @@ def test_what_is_dropped_is_forgotten_by_systemd_too(address: str, manager: Mana
     os.close(write)
 
 
-def test_what_nobody_claims_goes_and_what_was_claimed_stays(address: str, manager: Manager) -> None:
+def test_what_belongs_to_no_record_goes_and_what_was_taken_stays(address: str, manager: Manager) -> None:
     read, write = os.pipe()
-    store = FdStore(Notifier(address), {"engine-a": read, "engine-b": write})
-    assert store.stored.pop("engine-a") == read
-    store.drop_unclaimed()
-    assert manager.hear() == (["FDSTOREREMOVE=1", "FDNAME=engine-b"], [])
+    store = FdStore(Notifier(address), {"engine-a-1": read, "engine-b-2": write})
+    assert store.take("engine-a-1") == read
+    store.drop_unknown(["a"])
+    assert manager.hear() == (["FDSTOREREMOVE=1", "FDNAME=engine-b-2"], [])
     assert manager.silent()
     os.close(read)

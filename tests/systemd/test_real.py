@@ -250,7 +250,6 @@ def test_without_its_socket_the_daemon_stops_and_with_it_the_socket_is_back(host
     assert host.machine.show("engined.socket", "ActiveState") == "active"
 
 
-@pytest.mark.xfail(reason="launchers do not use the fd store yet", strict=False)
 def test_the_exit_of_an_engine_is_known_though_no_daemon_saw_it(host: Host) -> None:
     pid = host.launch("brief")
     host.run("sh", "-c", f"kill -KILL {host.main_pid()} && kill -TERM {pid}")

@@ -19,6 +19,7 @@ from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.cgroups import Cgroups
 from supervisor.launchers.process.gated import GatedProcess
 from supervisor.launchers.process.identity import Verdict, examine
+from supervisor.launchers.process.keeper import NoKeeper, PidfdKeeper, keeping_name
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import read_boot_id
 from supervisor.launchers.process.running import ProcessRunning, watch_if_ours
@@ -39,6 +40,7 @@ class ProcessLauncher(Launcher):
         limits: Limits | None = None,
         kill_patience_s: float = KILL_PATIENCE_S,
         cgroups: Cgroups | None = None,
+        keeper: PidfdKeeper | None = None,
     ) -> None:
         self._boot_id = boot_id or read_boot_id()
         self._spawner = Spawner(self._boot_id, current_limits() if limits is None else limits)
@@ -46,6 +48,7 @@ class ProcessLauncher(Launcher):
         self._census = CensusTaker()
         self._patience_s = kill_patience_s
         self._cgroups = cgroups or Cgroups(None)
+        self._keeper: PidfdKeeper = keeper or NoKeeper()
 
     async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:
         """Waits for its turn while as many gates as there may be stand open."""
@@ -58,6 +61,7 @@ class ProcessLauncher(Launcher):
             raise
 
         def running(watch: ExitWatch) -> Running:
+            self._keeper.keep(keeping_name(stub.ref, ticket.nonce), watch.pidfd)
             return self._running(stub.ref, ticket.nonce, cgroup, Verdict.OURS, watch)
 
         return GatedProcess(stub, cgroup, running, self._gates.release)
@@ -66,6 +70,10 @@ class ProcessLauncher(Launcher):
         if not isinstance(ref, ProcessHandle):
             raise TypeError(f"not a handle of a process: {ref!r}")
         place = Cgroup(Path(cgroup)) if cgroup else None
+        kept = self._keeper.take(keeping_name(ref, nonce))
+        if kept is not None:
+            # We put it there ourselves, under a name that only this attempt has: no better proof.
+            return self._running(ref, nonce, place, Verdict.OURS, ExitWatch(kept))
         verdict, pidfd = await examine(ref, nonce, self._boot_id, place)
         return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd))
 
@@ -95,4 +103,5 @@ class ProcessLauncher(Launcher):
             patience_s=self._patience_s,
             verdict=verdict,
             watch=watch,
+            on_close=lambda: self._keeper.drop(keeping_name(ref, nonce)),
         )

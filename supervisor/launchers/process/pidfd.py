@@ -129,6 +129,11 @@ class ExitWatch:
         self._loop.add_reader(pidfd, self._ended)
 
     @property
+    def pidfd(self) -> int:
+        """To be copied, not closed."""
+        return self._pidfd
+
+    @property
     def exit(self) -> Exit | None:
         """Set once the end has been told to the waiters."""
         return self._exit

@@ -1,6 +1,7 @@
 """An engine that runs, or that a record says runs."""
 
 import os
+from collections.abc import Callable
 
 import anyio
 
@@ -44,6 +45,7 @@ class ProcessRunning(Running):
         patience_s: float,
         verdict: Verdict,
         watch: ExitWatch | None,
+        on_close: Callable[[], None],
     ) -> None:
         self.ref = ref
         self._nonce = nonce
@@ -53,6 +55,7 @@ class ProcessRunning(Running):
         self._verdict = verdict
         self._watch = watch
         self._tree = plant(ref, nonce, boot_id, census, watch, cgroup)
+        self._on_close = on_close
         self._stopping = anyio.Lock()
         self._closed = False
 
@@ -124,7 +127,10 @@ class ProcessRunning(Running):
             return receipt
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
+        self._on_close()
         if self._watch:
             self._watch.close()
 

@@ -1,0 +1,171 @@
+"""What the host offers: probed and declared devices, one snapshot for all who ask."""
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.clock import rfc3339
+from supervisor.contracts.config import StaticDevice
+from supervisor.contracts.host import Accelerator
+from supervisor.devices import host
+from supervisor.devices.cpu import CPU_DEVICE, CpuProbe
+from supervisor.devices.inventory import FRESH_NS, Inventory
+from supervisor.devices.probe import Probe, ProbeAnswer
+from supervisor.devices.static import StaticProbe
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Hands:
+    """A monotonic clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.ns = 10**15
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class Counting:
+    """A probe that says how often it was asked, and in which thread."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def sample(self) -> ProbeAnswer:
+        self.threads.append(threading.get_ident())
+        return ProbeAnswer()
+
+
+def inventory(*probes: Probe, clock: Hands | None = None, volumes: Sequence[str] = ()) -> Inventory:
+    return Inventory(
+        probes, volumes, monotonic_ns=clock or Hands(), wall=lambda: NOW, stamp=rfc3339
+    )
+
+
+def static(*kinds: Accelerator) -> StaticProbe:
+    devices = [StaticDevice(id=f"{kind}:{at}", accelerator=kind) for at, kind in enumerate(kinds)]
+    return StaticProbe(devices)
+
+
+def test_a_declared_device_says_what_the_config_says_and_null_otherwise() -> None:
+    known = StaticDevice(id="GPU-1", accelerator="cuda", memory_bytes=8 << 30, name="a card")
+    unknown = StaticDevice(id="amd:1", accelerator="rocm")
+    one, other = StaticProbe([known, unknown]).sample().accelerators
+    assert (one.id, one.vendor, one.name, one.index) == ("GPU-1", "nvidia", "a card", 0)
+    assert (one.memory_total_bytes, one.memory_used_bytes) == (8 << 30, None)
+    assert (other.vendor, other.name, other.index) == ("amd", "amd:1", 1)
+    assert other.memory_total_bytes is None
+    assert (other.utilization_pct, other.temperature_c, other.power_watts) == (None, None, None)
+
+
+def test_the_processor_is_a_device_on_the_hosts_memory() -> None:
+    [cpu] = CpuProbe("a processor").sample().accelerators
+    assert (cpu.id, cpu.accelerator, cpu.name) == (CPU_DEVICE, "cpu", "a processor")
+    assert cpu.unified_memory
+    assert cpu.memory_total_bytes
+    assert cpu.memory_used_bytes is not None
+    assert 0 <= cpu.memory_used_bytes <= cpu.memory_total_bytes
+
+
+@pytest.mark.parametrize(
+    ("kinds", "accelerator", "count", "unified"),
+    [
+        ((), "cpu", 0, True),
+        (("cuda", "cuda"), "cuda", 2, False),
+        (("metal",), "metal", 1, True),
+        (("xpu", "rocm"), "rocm", 2, False),
+        (("cpu",), "cpu", 0, True),
+    ],
+)
+@pytest.mark.anyio
+async def test_the_profile_counts_declared_devices_as_probed_ones(
+    kinds: tuple[Accelerator, ...], accelerator: Accelerator, count: int, unified: bool
+) -> None:
+    profile = await inventory(static(*kinds), CpuProbe("p")).profile()
+    assert (profile.accelerator, profile.device_count) == (accelerator, count)
+    assert profile.unified_memory == unified
+    assert profile.node_id == "self"
+    assert (profile.docker, profile.docker_gpu) == (False, False)
+
+
+@pytest.mark.anyio
+async def test_all_who_ask_at_once_share_one_round_in_a_worker_thread() -> None:
+    probe, clock = Counting(), Hands()
+    shared = inventory(probe, clock=clock)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(shared.snapshot)
+    assert len(probe.threads) == 1
+    assert probe.threads[0] != threading.get_ident()
+    clock.ns += FRESH_NS
+    await shared.snapshot()
+    assert len(probe.threads) == 1
+    clock.ns += 1
+    await shared.snapshot()
+    assert len(probe.threads) == 2
+
+
+@pytest.mark.anyio
+async def test_a_probe_that_fails_is_asked_again() -> None:
+    class Failing(Counting):
+        def sample(self) -> ProbeAnswer:
+            answer = super().sample()
+            if len(self.threads) == 1:
+                raise OSError("the driver is loading")
+            return answer
+
+    failing = inventory(Failing())
+    with pytest.raises(OSError, match="loading"):
+        await failing.snapshot()
+    assert (await failing.snapshot()).accelerators == ()
+
+
+@pytest.mark.anyio
+async def test_a_snapshot_names_what_it_can_fill(tmp_path: Path) -> None:
+    volumes = (str(tmp_path), str(tmp_path / "not" / "there"))
+    snapshot = await inventory(static("cuda"), volumes=volumes).snapshot()
+    assert snapshot.sampled_at == "2026-01-02T03:04:05.000Z"
+    assert snapshot.capabilities == ("storage", "hostMemory")
+    assert len(snapshot.storage) == 1
+    assert snapshot.storage[0].free_bytes <= snapshot.storage[0].total_bytes
+    assert snapshot.host.cpu_count >= 1
+    assert snapshot.host.memory_available_bytes <= snapshot.host.memory_total_bytes
+    with_cpu = await inventory(static("cuda"), CpuProbe("p")).snapshot()
+    assert with_cpu.capabilities == ("memory", "utilization", "hostMemory")
+    assert [it.id for it in with_cpu.accelerators] == ["cuda:0", CPU_DEVICE]
+
+
+@pytest.mark.parametrize(
+    ("release", "wsl"),
+    [
+        ("5.15.153.1-microsoft-standard-WSL2", True),
+        ("4.4.0-19041-Microsoft", True),
+        ("6.18.44", False),
+        ("6.8.0-1021-azure", False),
+    ],
+)
+def test_wsl_is_known_by_its_kernel(release: str, wsl: bool) -> None:
+    assert host.is_wsl(release) == wsl
+
+
+def test_the_processors_name_is_the_kernels_else_the_architecture(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    assert host.cpu_model(path) == host.platform.machine()
+    path.write_text("processor : 0\nmodel name\t: A Processor @ 2.00GHz\nflags : x\n")
+    assert host.cpu_model(path) == "A Processor @ 2.00GHz"
+    path.write_bytes(b"Features : \xff\xfe\n")
+    assert host.cpu_model(path) == host.platform.machine()
+
+
+def test_an_architecture_that_no_engine_runs_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for machine, arch in (("x86_64", "x64"), ("AMD64", "x64"), ("aarch64", "arm64")):
+        monkeypatch.setattr(host.platform, "machine", lambda machine=machine: machine)
+        assert host.host_arch() == arch
+    monkeypatch.setattr(host.platform, "machine", lambda: "riscv64")
+    with pytest.raises(RuntimeError, match="riscv64"):
+        host.host_arch()

@@ -1,0 +1,39 @@
+"""A real place for cgroups, which proves at the end that nothing of them is left."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from supervisor.launchers.process.cgroup import Cgroup
+
+ENDS_S = 10.0
+
+
+@contextmanager
+def cgroup_place() -> Iterator[Path]:
+    """What a daemon would have for its engines' cgroups; skips where it would have nothing."""
+    # Here, for it brings the whole daemon with it, which most tests can do without.
+    from supervisor.daemon.cgroup import own_cgroup_root
+
+    root = own_cgroup_root(f"test{uuid.uuid4().hex[:12]}")
+    if root is None:
+        pytest.skip("no cgroup v2 is ours to make: that takes root, outside of systemd's tree")
+    try:
+        yield root
+        assert [entry.name for entry in root.iterdir() if entry.is_dir()] == []
+    finally:
+        end(root)
+
+
+def end(folder: Path) -> None:
+    """Whoever lives in it, and the directory."""
+    cgroup = Cgroup(folder)
+    cgroup.kill()
+    deadline = time.monotonic() + ENDS_S
+    while cgroup.populated() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert cgroup.remove()
