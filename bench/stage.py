@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bench.parts.cgroups import remove_cgroups
 from bench.parts.engine import EngineProgram, build_engine
 from bench.parts.peers import Peers
 
@@ -61,6 +62,7 @@ def set_stage(scale: Scale, engine: EngineProgram, peers: Peers, folder: Path) -
             yield Stage(scale=scale, folder=folder, engine=engine, peers=peers, closing=closing)
     finally:
         sweep(folder.parent)
+        remove_cgroups(folder)
 
 
 @contextmanager

@@ -18,13 +18,14 @@ from supervisor.contracts.config import Config, PortsConfig
 from supervisor.contracts.host import SELF
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
+from supervisor.daemon.cgroup import own_cgroup_root
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
 from supervisor.instances.state_dir import lock_state_dir, supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Journal, prepare
-from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
 
@@ -70,12 +71,14 @@ def furnish(paths: Paths) -> tuple[House, Journal]:
     bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
     bus.restore(tail.events)
     journal = journal_of(bus, Path(paths.events))
+    own_id = supervisor_id(paths.state_dir)
+    cgroups = Cgroups(own_cgroup_root(own_id))
     first, last = port_pool()
     house = House(
         clock=clock,
         bus=bus,
         store=RecordStore(paths.state_dir),
-        launchers={"process": ProcessLauncher(boot_id=clock.boot_id)},
+        launchers={"process": ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups)},
         inventory=Inventory(
             (CpuProbe(cpu_model()),),
             (paths.state_dir,),
@@ -85,7 +88,7 @@ def furnish(paths: Paths) -> tuple[House, Journal]:
         ),
         config=Config(ports=PortsConfig(first=first, last=last)),
         paths=paths,
-        supervisor_id=supervisor_id(paths.state_dir),
+        supervisor_id=own_id,
         inherited_env=dict(os.environ),
     )
     return house, journal

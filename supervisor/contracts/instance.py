@@ -144,6 +144,8 @@ class Supervision(Fact, frozen=True, kw_only=True):
     stopping_for: LaunchFailure | None = None
     """With intent ``stopping``: the failure that the taking down follows; null where it was asked
     for."""
+    grace_monotonic_ns: int | None = None
+    """With intent ``stopping``: when the engine's time to leave by itself is over."""
     retry_at: str | None = None
     """With intent ``waiting``: when the next attempt begins, for people."""
     retry_monotonic_ns: int | None = None

@@ -34,7 +34,7 @@ class StaticProbe:
                     if device.memory_bytes is UNSET
                     else device.memory_bytes,
                     memory_used_bytes=None,
-                    unified_memory=device.accelerator == "metal",
+                    unified_memory=device.accelerator in ("cpu", "metal"),
                     utilization_pct=None,
                     temperature_c=None,
                     power_watts=None,

@@ -159,7 +159,13 @@ class Launcher(ABC):
         """Bring a handle into being behind a closed gate. Raises ``SpawnError``."""
 
     @abstractmethod
-    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
+    async def attach(
+        self,
+        ref: HandleReference,
+        nonce: str,
+        cgroup: str | None = None,
+        log_path: str | None = None,
+    ) -> Running:
         """Answer for a handle found in a record. Never raises for a dead or strange one.
 
         ``Running.liveness`` of a handle that is certainly not ours any more is ``gone``; one that

@@ -117,8 +117,10 @@ class Attempt:
     async def attach(self, launcher: Launcher, ref: HandleReference) -> Liveness:
         """Answer for an engine that a record names."""
         if self.running is None:
-            cgroup = self._ledger.supervision.cgroup
-            self.running = await launcher.attach(ref, self._ledger.record.nonce, cgroup)
+            supervision = self._ledger.supervision
+            self.running = await launcher.attach(
+                ref, self._ledger.record.nonce, supervision.cgroup, supervision.log_path
+            )
             self._keep_log()
         self.liveness = await self.running.liveness()
         return self.liveness

@@ -376,7 +376,12 @@ class Instance:
     def _resume(self, kind: Literal["restart", "stop"]) -> None:
         """Go on obeying a command; a stop that came meanwhile outranks it."""
         if self._command is None or self._command.kind == "restart":
-            self._command = Command(kind, None)
+            until = self._ledger.supervision.grace_monotonic_ns
+            left_ns = until - self._house.clock.monotonic_ns() if until else None
+            self._command = Command(kind, None if left_ns is None else max(0, left_ns) // 1_000_000)
+
+    def _grace_end(self, grace_ms: int) -> int:
+        return self._house.clock.monotonic_ns() + grace_ms * 1_000_000
 
     # ── ready ────────────────────────────────────────────────────────────────
 
@@ -433,7 +438,12 @@ class Instance:
         ledger, again = self._ledger, reason not in ("stop", "cancel")
         grace = self._style.grace_ms if grace_ms is None else grace_ms
         await ledger.write_or_warn(
-            ledger.draft(intent="stopping", restart_after_stop=again, stopping_for=cause)
+            ledger.draft(
+                intent="stopping",
+                restart_after_stop=again,
+                stopping_for=cause,
+                grace_monotonic_ns=self._grace_end(grace),
+            )
         )
         ledger.publish(Stopping(grace_ms=grace, reason=reason))
         self._house.at("stopping")
@@ -471,17 +481,18 @@ class Instance:
         attempt, ledger, command = self._attempt, self._ledger, self._command
         await attempt.undo_opening()
         if attempt.running is not None:
-            await ledger.write_or_warn(
-                ledger.draft(
-                    intent="stopping",
-                    stopping_for=failure,
-                    restart_after_stop=command is not None and command.kind == "restart",
-                )
-            )
-            self._house.at("unwinding")
             grace_ms = self._style.grace_ms if attempt.exit is None else EARLY_EXIT_GRACE_MS
             if command is not None and command.grace_ms is not None:
                 grace_ms = command.grace_ms
+            await ledger.write_or_warn(
+                ledger.draft(
+                    intent="stopping",
+                    restart_after_stop=command is not None and command.kind == "restart",
+                    stopping_for=failure,
+                    grace_monotonic_ns=self._grace_end(grace_ms),
+                )
+            )
+            self._house.at("unwinding")
             await self._clear_for_sure(grace_ms)
         self._tell_failure(failure)
         return failure
@@ -545,6 +556,7 @@ class Instance:
                 deadline_monotonic_ns=None,
                 restart_after_stop=False,
                 stopping_for=None,
+                grace_monotonic_ns=None,
                 retry_at=retry_at,
                 retry_monotonic_ns=clock.monotonic_ns() + delay_ms * 1_000_000,
                 first_failure=failures[0] if failures else None,

@@ -40,10 +40,10 @@ def sift(engine: EngineId) -> Callable[[tuple[str, ...]], Signs]:
         phases: list[PhaseSeen] = []
         alive = False
         for line in lines:
-            if is_request(line):
-                continue
-            alive = alive or bool(line.strip())
-            if seen := phase_of(engine, line):
+            seen = phase_of(engine, line)
+            # A bar that has no line end of its own may share its line with a request.
+            alive = alive or seen is not None or bool(line.strip()) and not is_request(line)
+            if seen is not None:
                 if phases and phases[-1].phase == seen.phase:
                     phases.pop()
                 phases.append(seen)

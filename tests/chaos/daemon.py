@@ -27,6 +27,8 @@ class Orders(msgspec.Struct, frozen=True):
     """A file that gets the name of each step, before it is taken."""
     die_at: int | None = None
     """The number, from 1, of the step at which this life ends."""
+    passing: frozenset[str] = frozenset()
+    """Steps that do not count."""
 
 
 @dataclass(slots=True)
@@ -35,10 +37,13 @@ class FaultPoints:
 
     trace: int | None
     die_at: int | None
+    passing: frozenset[str]
     _count: int = 0
     _lock: threading.Lock = threading.Lock()
 
     def at(self, step: str) -> None:
+        if step in self.passing:
+            return
         with self._lock:
             self._count += 1
             if self.trace is not None:
@@ -61,7 +66,7 @@ def serve(orders: Orders) -> None:
     trace = None
     if orders.trace is not None:
         trace = os.open(orders.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
-    points = FaultPoints(trace, orders.die_at)
+    points = FaultPoints(trace, orders.die_at, orders.passing)
     with lock_state_dir(Path(paths.state_dir)):
         serving = partial(run, config, paths, Activation(), at=points.at, step=points.store)
         anyio.run(serving, backend="asyncio")

@@ -1,121 +1,131 @@
-"""The daemon dies at every named step of every act, one step a life; the next daemon sets it right.
+"""The daemon dies at every named step of every act, one step a life; the next one sets it right.
 
-Each act is done over and over on one state directory: by a daemon that dies at the first step of it,
-then by one that dies at the second, until one comes through. In between a daemon that does not die
-takes up what was left, and has to make sense of it.
+Each act is done over and over on one state directory: by a daemon that dies at its first step, then
+by one that dies at the second, until one comes through. In between a daemon that does not die takes
+up what was left, and has to make sense of it.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from supervisor.client import ClientError
+from supervisor.client import Client, ClientError
 from supervisor.contracts.instance import InstanceView
-from supervisor.contracts.rpc import StopParams
+from supervisor.contracts.rpc import DrainParams, StopParams
 from tests.chaos import journal
+from tests.chaos.nursery import Nursery
 from tests.chaos.world import SOON, World, world
 
-Act = Callable[[World], None]
+Deed = Callable[[World, Client], object]
 
 TREE = "session,detached+deaf"
 GRACE_MS = 100
+BEFORE_THE_RENAME = frozenset({"store:create", "store:write", "store:fsync"})
+"""A death at one of these is a death at the rename, but for what it leaves of a temporary file. So
+all of them count in one act, and in the others the rename stands for them."""
 
 
-def nothing(_: World) -> None:
-    """The start of the daemon is the act."""
+def nothing(_: World, __: Client) -> None:
+    pass
 
 
-def launch(at: World) -> None:
-    with at.client() as client:
-        client.launch(at.params("x", binary=at.binary(children=TREE), device_count=1))
+def launch(at: World, client: Client) -> None:
+    client.launch(at.params("x", binary=at.binary(children=TREE), device_count=1))
 
 
-def launch_to_load(at: World) -> None:
-    """It takes its time, so that it is under way when the next act comes."""
-    with at.client() as client:
-        slow = at.binary(load=60, children="session")
-        client.launch(at.params("x", binary=slow, device_count=1, wait=False))
-    until(at, lambda view: view is not None and view.state == "starting")
+def launch_to_load(at: World, client: Client) -> None:
+    """It takes its time, so that it is under way when the act comes."""
+    slow = at.binary(load=0.7, children="session")
+    client.launch(at.params("x", binary=slow, device_count=1, wait=False))
+    until(client, "starting")
 
 
-def launch_in_vain(at: World) -> None:
-    with at.client() as client:
-        bad = at.binary(exit_after=0.01, exit_code=3, children="session")
-        client.launch(at.params("x", binary=bad, device_count=1))
+def launch_in_vain(at: World, client: Client) -> None:
+    bad = at.binary(exit_after=0.01, exit_code=3, children="session")
+    client.launch(at.params("x", binary=bad, device_count=1))
 
 
-def launch_again_and_again(at: World) -> None:
-    with at.client() as client:
-        bad = at.binary(exit_after=0.01, exit_code=3)
-        client.launch(at.params("x", binary=bad, device_count=1, restart="on-failure"))
+def launch_again_and_again(at: World, client: Client) -> None:
+    bad = at.binary(exit_after=0.01, exit_code=3)
+    client.launch(at.params("x", binary=bad, device_count=1, restart="on-failure"))
 
 
-def launch_to_return(at: World) -> None:
-    with at.client() as client:
-        client.launch(at.params("x", device_count=1, restart="on-failure"))
+def launch_to_return(at: World, client: Client) -> None:
+    client.launch(at.params("x", device_count=1, restart="on-failure"))
 
 
-def launch_to_wait(at: World) -> None:
-    """Into the long pause of the breaker."""
-    with at.client() as client:
-        bad = at.binary(exit_after=0.01, exit_code=3)
-        params = at.params("x", binary=bad, device_count=1, restart="always", wait=False)
-        client.launch(params)
-    until(at, lambda view: view is not None and view.intent == "waiting")
+def launch_to_wait(at: World, client: Client) -> None:
+    """Into a pause that does not end."""
+    bad = at.binary(exit_after=0.01, exit_code=3)
+    client.launch(at.params("x", binary=bad, device_count=1, restart="always", wait=False))
+    until(client, "reserving", lambda view: view.intent == "waiting")
 
 
-def stop(at: World) -> None:
-    with at.client() as client:
-        client.stop(StopParams(name="x", grace_ms=GRACE_MS))
+def launch_several(at: World, client: Client) -> None:
+    """Beside one that is ready: one that loads, and one that is dead when the daemon comes."""
+    client.launch(at.params("dead", device_count=1))
+    client.launch(at.params("y", device_count=1))
+    launch_to_load(at, client)
+    for main in at.book.mains():
+        if main.name == "dead" and main.lives:
+            at.kill_engine(main)
 
 
-def restart(at: World) -> None:
-    with at.client() as client:
-        client.restart(StopParams(name="x", grace_ms=GRACE_MS))
+def stop(at: World, client: Client) -> None:
+    client.stop(StopParams(name="x", grace_ms=GRACE_MS))
 
 
-def end_of_the_engine(at: World) -> None:
+def restart(at: World, client: Client) -> None:
+    client.restart(StopParams(name="x", grace_ms=GRACE_MS))
+
+
+def end_of_the_engine(at: World, client: Client) -> None:
     """It is killed, and comes back."""
-    until(at, lambda view: view is not None and view.state == "ready")
     main = [it for it in at.book.mains() if it.lives][-1]
-    at.book.kill_living()
-    until(at, lambda view: view is not None and view.state == "ready", unlike=main.pid)
+    at.kill_engine(main)
+    until(client, "ready", lambda view: getattr(view.record.ref, "pid", 0) != main.pid)
 
 
-def until(at: World, holds: Callable[[InstanceView | None], bool], unlike: int = 0) -> None:
+def readiness(at: World, client: Client) -> None:
+    until(client, "ready")
+
+
+def until(
+    client: Client, state: str, holds: Callable[[InstanceView], bool] = lambda view: True
+) -> None:
+    """Wait for ``x`` to be in a state; ``gone`` is one too."""
     deadline = time.monotonic() + SOON
-    with at.client() as client:
-        while time.monotonic() < deadline:
-            found = {view.record.name: view for view in client.list().instances}.get("x")
-            if holds(found) and getattr(found and found.record.ref, "pid", 1) != unlike:
-                return
-            time.sleep(0.005)
-    raise AssertionError("it did not come to that")
+    while time.monotonic() < deadline:
+        found = {view.record.name: view for view in client.list().instances}.get("x")
+        if (found is None and state == "gone") or (found and found.state == state and holds(found)):
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"x does not come to be {state}: {found}")
 
 
-def die_in(at: World, act: Act, step: int, trace: Path) -> bool:
-    """Do the act under a daemon that dies at this step; whether there was such a step."""
-    at.begin(die_at=step, trace=trace)
+def die_in(at: World, deed: Deed, step: int, trace: Path, passing: frozenset[str]) -> bool:
+    """Do the deed under a daemon that dies at this step; whether there was such a step."""
+    at.begin(die_at=step, trace=trace, passing=passing)
     if at.serving():
-        deed = threading.Thread(target=_attempt, args=(act, at))
-        deed.start()
-        deed.join(SOON)
-        assert not deed.is_alive()
-        assert at.daemon
-        if not at.daemon.is_dead():
+        doing = threading.Thread(target=_attempt, args=(at, deed))
+        doing.start()
+        doing.join(SOON)
+        assert not doing.is_alive()
+        if len(trace.read_text().split()) < step:
             at.kill()
             return False
     assert at.gone() == -9, at.stderr()
     return True
 
 
-def _attempt(act: Act, at: World) -> None:
-    with suppress(ClientError):
-        act(at)
+def _attempt(at: World, deed: Deed) -> None:
+    with suppress(ClientError), at.client() as client:
+        deed(at, client)
 
 
 def verdict(at: World) -> list[str]:
@@ -128,37 +138,66 @@ def verdict(at: World) -> list[str]:
     return wrong
 
 
-ACTS: dict[str, tuple[Act, Act]] = {
-    "a launch": (nothing, launch),
-    "a launch that fails": (nothing, launch_in_vain),
-    "a launch that fails until it is given up": (nothing, launch_again_and_again),
-    "a stop": (launch, stop),
-    "a stop during a launch": (launch_to_load, stop),
-    "a stop during a pause": (launch_to_wait, stop),
-    "a restart": (launch, restart),
-    "a restart during a launch": (launch_to_load, restart),
-    "the end of an engine that comes back": (launch_to_return, end_of_the_engine),
+@dataclass(frozen=True)
+class Act:
+    """What is done while the daemon dies, and what was done before it under one that lives."""
+
+    deed: Deed
+    before: Deed = nothing
+    outcomes: tuple[tuple[str, str], ...] = ()
+    """Pairs of a step and a state: once the step was taken, the state comes. The first one counts;
+    an empty step is always taken."""
+    passing: frozenset[str] = BEFORE_THE_RENAME
+
+    def outcome(self, steps: list[str]) -> str | None:
+        taken = [state for step, state in self.outcomes if step in {"", *steps[:-1]}]
+        return taken[0] if taken else None
+
+
+ACTS = {
+    "a launch": Act(launch, passing=frozenset(), outcomes=(("spawned", "ready"),)),
+    "a launch that fails": Act(launch_in_vain, outcomes=(("", "gone"),)),
+    "a launch that fails until it is given up": Act(
+        launch_again_and_again, outcomes=(("", "gone"),)
+    ),
+    "a stop": Act(stop, launch, outcomes=(("stopping", "gone"),)),
+    "a stop during a launch": Act(
+        stop, launch_to_load, outcomes=(("unwinding", "gone"), ("", "ready"))
+    ),
+    "a stop during a pause": Act(stop, launch_to_wait, outcomes=(("stopping", "gone"),)),
+    "a restart": Act(restart, launch, outcomes=(("", "ready"),)),
+    "a restart during a launch": Act(restart, launch_to_load, outcomes=(("", "ready"),)),
+    "the end of an engine that comes back": Act(
+        end_of_the_engine, launch_to_return, outcomes=(("", "ready"),)
+    ),
+    "an adoption": Act(readiness, launch_several, outcomes=(("", "ready"),)),
 }
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_a_death_at_any_step(tmp_path: Path, act: str) -> None:
-    before, deed = ACTS[act]
-    slow = {"breaker-ms": 60_000, "breaker-failures": 1} if before is launch_to_wait else {}
-    with world(tmp_path, cards=1, **{"max-attempts": 2} | slow) as at:
+@pytest.mark.parametrize("name", ACTS)
+def test_a_death_at_any_step(tmp_path: Path, nursery: Nursery, name: str) -> None:
+    act = ACTS[name]
+    endless = act.before is launch_to_wait
+    pauses = {"breaker-ms": 60_000, "breaker-failures": 1} if endless else {}
+    with world(tmp_path, nursery, cards=3, **{"max-attempts": 2} | pauses) as at:
         at.start()
         step, died = 0, True
         while died:
             step += 1
-            _attempt(before, at)
+            with at.client() as client:
+                act.before(at, client)
             at.kill()
             trace = tmp_path / f"trace-{step}"
-            died = die_in(at, deed, step, trace)
+            died = die_in(at, act.deed, step, trace, act.passing)
             at.start()
-            steps = trace.read_text().split() if trace.exists() else []
-            assert verdict(at) == [], f"died at step {step}: {steps}"
-            _attempt(stop, at)
-            launch(at)
-            _attempt(stop, at)
-            assert at.settle() == []
+            steps = trace.read_text().split()
+            with at.client() as client:
+                if outcome := act.outcome(steps):
+                    until(client, outcome)
+                assert verdict(at) == [], f"died at step {step}: {steps}"
+                client.drain(DrainParams(grace_ms=GRACE_MS))
+                if act.before is nothing:  # else the next round shows that a launch works again
+                    launch_to_return(at, client)
+                    stop(at, client)
+        assert at.settle() == []
         assert step > 5, "there are more steps than that"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -12,7 +12,7 @@ import msgspec
 
 from supervisor.client import Client, ClientError
 from supervisor.contracts.instance import InstanceRecord, LaunchParams, ProcessHandle, Tombstone
-from tests.chaos.book import Book, bearers, lives
+from tests.chaos.book import Book, Entry, bearers, kill, lives
 from tests.chaos.daemon import Orders
 from tests.chaos.nursery import Daemon, Nursery
 from tests.lifecycle.house import POOL
@@ -65,7 +65,13 @@ class World:
 
     # Daemons
 
-    def begin(self, *, die_at: int | None = None, trace: Path | None = None) -> Daemon:
+    def begin(
+        self,
+        *,
+        die_at: int | None = None,
+        trace: Path | None = None,
+        passing: frozenset[str] = frozenset(),
+    ) -> Daemon:
         """Start the next daemon. It need not come to serve."""
         assert self.daemon is None, "one at a time"
         self.daemon = self.nursery.start(
@@ -74,6 +80,7 @@ class World:
                 stderr=str(self.folder / "stderr"),
                 trace=None if trace is None else str(trace),
                 die_at=die_at,
+                passing=passing,
             )
         )
         return self.daemon
@@ -125,10 +132,10 @@ class World:
         presets = {knob.replace("_", "-"): str(value) for knob, value in knobs.items()}
         presets |= {"book": str(self.book.path), "locks": str(self.folder / "locks")}
         path = self.folder / "bin" / f"llama-server-{next(self._names)}"
-        here = str(Path(__file__).parent)
+        modules = [str(STUB_ENGINE.parent), str(Path(__file__).parent)]
         path.write_text(
-            f"#!{interpreter()} -S\nimport sys\nsys.path[:0] = {[str(STUB_ENGINE.parent), here]!r}\n"
-            f"from engine import Witness\nimport os\ndel sys.path[:2]\n"
+            f"#!{interpreter()} -S\nimport os, sys\nsys.path[:0] = {modules!r}\n"
+            "from engine import Witness\ndel sys.path[:2]\n"
             f"Witness(sys.argv[1:], os.environ, {presets!r}).run()\n"
         )
         path.chmod(0o755)
@@ -140,15 +147,22 @@ class World:
         usual = {"engine": "llamacpp", "model_path": str(self.folder / "model.gguf")}
         return LaunchParams(name=name, **usual | members)
 
+    def kill_engine(self, main: Entry) -> None:
+        """With its whole tree, as the kernel's out-of-memory killer may do it to a cgroup."""
+        for entry in self.book.living():
+            if entry.nonce == main.nonce:
+                kill(entry)
+
     # What lies on the disk, read when no daemon runs or as one left it
 
     def records(self) -> dict[str, InstanceRecord]:
         """Raises what makes a record unreadable."""
         found = {}
         for path in sorted((self.state_dir / "instances").glob("*.json")):
-            record = msgspec.json.decode(path.read_bytes(), type=InstanceRecord)
-            assert path.stem == record.name
-            found[record.name] = record
+            with suppress(FileNotFoundError):  # it ended meanwhile
+                record = msgspec.json.decode(path.read_bytes(), type=InstanceRecord)
+                assert path.stem == record.name
+                found[record.name] = record
         return found
 
     def tombstones(self) -> dict[str, Tombstone]:
@@ -201,11 +215,10 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, cards: int = 2, **restart: float) -> Iterator[World]:
+def world(folder: Path, nursery: Nursery, cards: int = 2, **restart: float) -> Iterator[World]:
     """A world of its own, which leaves nothing behind."""
-    with Nursery() as nursery:
-        made = World(folder, nursery, CARDS[:cards], RESTART | restart)
-        try:
-            yield made
-        finally:
-            made.clear()
+    made = World(folder, nursery, CARDS[:cards], RESTART | restart)
+    try:
+        yield made
+    finally:
+        made.clear()

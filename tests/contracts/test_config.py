@@ -57,6 +57,7 @@ def test_the_example_shows_true_defaults() -> None:
     shown = parse_config(SET_UP.sub("", EXAMPLE.read_text()))
     assert (shown.ports, shown.restart) == (Config().ports, Config().restart)
     assert (shown.log_level, shown.tombstones) == (Config().log_level, Config().tombstones)
+    assert shown.cgroups == Config().cgroups
     assert shown.access.socket_mode == Config().access.socket_mode
 
 
@@ -68,6 +69,8 @@ def test_the_example_shows_true_defaults() -> None:
         ("state_dir = '/x'", "state_dir", "no such key"),
         ("tombstones = '9'", "tombstones", "Expected `int`, got `str`"),
         ("log-level = 'loud'", "log-level", "Invalid enum value 'loud'"),
+        ("cgroups = true", "cgroups", "Expected `str`, got `bool`"),
+        ("cgroups = 'on'", "cgroups", "Invalid enum value 'on'"),
         ("ports = 3", "ports", "Expected `object`, got `int`"),
         ("[ports]\nfrist = 1", "ports.frist", "no such key"),
         ("[ports]\nfirst = true", "ports.first", "Expected `int`, got `bool`"),

@@ -58,23 +58,23 @@ class Engined:
     # Its life
 
     def spawn(
-        self, env: Mapping[str, str] | None = None, config: Path | None = None
+        self, env: Mapping[str, str], pass_fds: tuple[int, ...] = ()
     ) -> subprocess.Popen[bytes]:
         with self.stderr.open("ab") as stderr:
             return subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "--config", str(config or self.config)],
+                [sys.executable, "-c", PROGRAM, "--config", str(self.config)],
                 cwd=ROOT,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **env},
+                pass_fds=pass_fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
             )
 
-    def start(self, **env: str) -> Client:
+    def start(self, *, pass_fds: tuple[int, ...] = (), **env: str) -> Client:
         """Start it, and return once it answers."""
-        self.process = self.spawn(env)
-        client = Client(str(self.socket))
-        self.clients.append(client)
+        self.process = self.spawn(env, pass_fds)
+        client = self.client()
         deadline = time.monotonic() + SOON
         while True:
             try:
@@ -84,6 +84,16 @@ class Engined:
                 assert self.process.poll() is None, self.stderr.read_text()[-2_000:]
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
+
+    def client(self) -> Client:
+        """Another connection; all of them are closed at the end."""
+        self.clients.append(Client(str(self.socket)))
+        return self.clients[-1]
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
 
     def end(self, number: signal.Signals) -> int:
         """Send it a signal and return its exit status."""

@@ -1,12 +1,14 @@
 """How the daemon starts, and how it refuses to."""
 
 import json
+import os
 import signal
 import socket
 import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +41,7 @@ def test_a_second_daemon_is_refused(engined: Engined, tmp_path: Path) -> None:
         [line] = second.stderr.decode().splitlines()[-1:]
         assert line.startswith("engined: ")
         assert "another" in line or "already running" in line or "belongs to" in line
-        assert client.info().pid == engined.process.pid if engined.process else False
+        assert client.info().pid == engined.pid
     assert engined.socket.exists()
 
 
@@ -83,7 +85,7 @@ def test_the_daemons_log_is_json_and_holds_no_secret(engined: Engined) -> None:
     """And neither do the events (ARG-4)."""
     secret = "s3cr3t-of-a-launch"
     client = engined.start()
-    given = {
+    given: dict[str, Any] = {
         "env": {"HF_TOKEN": secret},
         "extra_args": ("--api-key", secret),
         "binary": engined.stub(say=f"the token is {secret}", load=60, exit_after=0.1),
@@ -135,7 +137,8 @@ def test_no_proxy_stands_between_us_and_our_engines(engined: Engined) -> None:
     proxy = Proxy()
     names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
     try:
-        client = engined.start(**dict.fromkeys(names, proxy.url), NO_PROXY="", no_proxy="")
+        env: dict[str, Any] = dict.fromkeys(names, proxy.url)
+        client = engined.start(**env, NO_PROXY="", no_proxy="")
         assert client.launch(engined.params(ready_deadline_ms=5_000)).state == "ready"
         stop(client)
         assert proxy.hits == 0
@@ -167,14 +170,14 @@ def test_a_real_server_answers_a_chat(engined: Engined) -> None:
     assert {it.device for it in client.leases().leases if it.holders} == set()
 
 
-def chat(port: int) -> dict[str, object]:
+def chat(port: int) -> dict[str, Any]:
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
     with socket.create_connection(("127.0.0.1", port), 20) as link:
         data = json.dumps(body).encode()
         head = f"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: {len(data)}\r\n"
         link.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
         reply = b"".join(iter(lambda: link.recv(65536), b""))
-    answer: dict[str, object] = json.loads(reply.partition(b"\r\n\r\n")[2])
+    answer: dict[str, Any] = json.loads(reply.partition(b"\r\n\r\n")[2])
     return answer
 
 
@@ -185,3 +188,19 @@ def test_devices_that_the_config_declares_are_leased(engined: Engined) -> None:
     holders = {it.device: [one.name for one in it.holders] for it in client.leases().leases}
     assert holders == {A: ["a"], B: ["a"], "cpu:0": []}
     stop(client, "a")
+
+
+def test_an_engine_inherits_nothing_of_the_daemons(engined: Engined) -> None:
+    """PRT-3: neither its connections nor what it was itself started with."""
+    hear, tell = os.pipe()
+    facts = engined.folder / "facts.json"
+    try:
+        clients = [engined.start(pass_fds=(hear, tell)), *(engined.client() for _ in range(3))]
+        assert {it.info().pid for it in clients} == {engined.pid}
+        clients[0].launch(engined.params(binary=engined.stub(dump=str(facts))))
+    finally:
+        os.close(hear)
+        os.close(tell)
+    found = {fd: it for fd, it in json.loads(facts.read_text())["fds"].items() if "/proc" not in it}
+    assert sorted(found) == ["0", "1", "2"]
+    stop(clients[0])

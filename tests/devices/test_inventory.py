@@ -1,5 +1,6 @@
 """What the host offers: probed and declared devices, one snapshot for all who ask."""
 
+import platform
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -155,17 +156,17 @@ def test_wsl_is_known_by_its_kernel(release: str, wsl: bool) -> None:
 
 def test_the_processors_name_is_the_kernels_else_the_architecture(tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
-    assert host.cpu_model(path) == host.platform.machine()
+    assert host.cpu_model(path) == platform.machine()
     path.write_text("processor : 0\nmodel name\t: A Processor @ 2.00GHz\nflags : x\n")
     assert host.cpu_model(path) == "A Processor @ 2.00GHz"
     path.write_bytes(b"Features : \xff\xfe\n")
-    assert host.cpu_model(path) == host.platform.machine()
+    assert host.cpu_model(path) == platform.machine()
 
 
 def test_an_architecture_that_no_engine_runs_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for machine, arch in (("x86_64", "x64"), ("AMD64", "x64"), ("aarch64", "arm64")):
-        monkeypatch.setattr(host.platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
         assert host.host_arch() == arch
-    monkeypatch.setattr(host.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(RuntimeError, match="riscv64"):
         host.host_arch()

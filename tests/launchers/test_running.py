@@ -310,7 +310,9 @@ async def test_two_hundred_launches_leave_no_descriptor_and_no_cgroup(ground: Gr
         for _ in range(50):
             nonce = uuid.uuid4().hex
             env = ground.env | {NONCE_VARIABLE: nonce}
-            running = await (await ground.prepare("true", nonce=nonce, env=env)).open()
+            log = str(ground.folder / f"{nonce}.log")
+            gated = await ground.prepare("true", nonce=nonce, env=env, log_path=log)
+            running = await gated.open()
             assert await running.wait_exit() == Exit(0, None)
             assert await running.liveness() == "gone"
             running.close()

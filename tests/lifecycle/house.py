@@ -8,8 +8,8 @@ end nothing of any launch can hide.
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -142,7 +142,7 @@ class Home:
         self._news.set()
         self._news = anyio.Event()
 
-    def start(self, call: Callable[[], Awaitable[object]]) -> None:
+    def start(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Make a call in the background; it ends when the supervisor leaves."""
         self.tasks.start_soon(call)
 
@@ -173,7 +173,7 @@ class Home:
             usual["devices"] = ("cpu:0",)
         return LaunchParams(name=name, **usual | members)
 
-    async def launch(self, name: str = "x", **members: Any) -> InstanceView:
+    async def launch(self, name: str = "x", /, **members: Any) -> InstanceView:
         with anyio.fail_after(SOON * 2):
             return await self.supervisor.launch(self.params(name, **members))
 
@@ -277,6 +277,13 @@ def kind_of(event: Event) -> str:
     return str(type(event).__struct_config__.tag)
 
 
+async def until(fact: Callable[[], bool]) -> None:
+    """Wait for what no event tells."""
+    with anyio.fail_after(SOON):
+        while not fact():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
 def pid_of(view: InstanceView) -> int:
     assert isinstance(view.record.ref, ProcessHandle)
     return view.record.ref.pid
@@ -332,8 +339,9 @@ async def opened(
     config: Config | None = None,
     tombstones: int = 200,
     clean: bool = True,
+    guard: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> AsyncIterator[Home]:
-    """Furnish a house in ``folder``, let its supervisor serve, and detach at the end.
+    """Furnish a house in ``folder``, let its supervisor serve under ``guard``, and detach.
 
     With ``clean`` nothing may be left by then; without it engines run on, as they do when a
     daemon leaves.
@@ -368,13 +376,14 @@ async def opened(
     )
     home = Home(folder, house, LocalSupervisor(house, info))
     try:
-        async with anyio.create_task_group() as tasks:
-            home.tasks = tasks
-            await tasks.start(home.supervisor.serve)
-            yield home
-            if clean:
-                await home.nothing_left()
-            tasks.cancel_scope.cancel()
+        with guard():
+            async with anyio.create_task_group() as tasks:
+                home.tasks = tasks
+                await tasks.start(home.supervisor.serve)
+                yield home
+                if clean:
+                    await home.nothing_left()
+                tasks.cancel_scope.cancel()
     finally:
         if clean:
             kill_leftovers(home.nonces)

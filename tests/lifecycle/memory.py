@@ -131,7 +131,13 @@ class MemoryLauncher(Launcher):
         ref = ProcessHandle(pid=999_000_000 + len(self.engines), start_token=None)
         return MemoryGated(ref, engine, listens=self.listens)
 
-    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
+    async def attach(
+        self,
+        ref: HandleReference,
+        nonce: str,
+        cgroup: str | None = None,
+        log_path: str | None = None,
+    ) -> Running:
         assert isinstance(ref, ProcessHandle)
         return MemoryRunning(ref, self.engines[ref.pid - 999_000_001])
 

@@ -24,7 +24,6 @@ from supervisor.contracts.event import (
     Stopped,
     Stopping,
     SupervisorStarted,
-    TaskCrashed,
 )
 from supervisor.contracts.failure import (
     AlreadyRunning,
@@ -44,6 +43,7 @@ from tests.lifecycle.house import (
     kill_leftovers,
     opened,
     pid_of,
+    until,
 )
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +82,7 @@ async def test_a_launch_goes_on_under_the_next_supervisor(tmp_path: Path) -> Non
     async with opened(tmp_path, clean=False) as home:
         await home.launch(binary=home.stub(load=1.0), wait=False, devices=(A,))
         pid = pid_in(await home.seen(Spawned))
-        assert home.of(LaunchFailed) == home.of(Stopping) == []
+        assert not {"launch-failed", "stopping"} & {*home.story()}
     assert is_running(pid)
     async with opened(tmp_path) as home:
         ready = await home.seen(Ready)
@@ -129,7 +129,7 @@ async def test_a_dead_launch_is_told_as_failed_and_a_dead_engine_as_reaped(tmp_p
         await home.launch("loading", binary=home.stub(load=60), wait=False)
         loading = await home.seen(Spawned, "loading")
     os.kill(pid_of(ready), signal.SIGKILL)
-    os.kill(pid_in(loading), signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(pid_in(loading), signal.SIGKILL)
     async with opened(tmp_path) as home:
         reaped = await home.seen(Reaped)
         assert (reaped.instance, reaped.devices) == ("ready", (A,))
@@ -184,7 +184,7 @@ async def test_a_stop_whose_engine_died_meanwhile_is_finished_too(tmp_path: Path
     async with opened(tmp_path) as home:
         await home.seen(Stopped)
         await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)
-        assert home.of(TaskCrashed) == home.of(LaunchFailed) == []
+        assert not {"task-crashed", "launch-failed"} & {*home.story()}
 
 
 async def test_an_unwinding_is_finished_and_told_with_its_own_cause(tmp_path: Path) -> None:
@@ -192,9 +192,7 @@ async def test_an_unwinding_is_finished_and_told_with_its_own_cause(tmp_path: Pa
     async with opened(tmp_path, clean=False) as home:
         binary = home.stub(health="503", term_delay=0.6)
         await home.launch(binary=binary, wait=False, ready_deadline_ms=200, devices=(A,))
-        with anyio.fail_after(5):
-            while home.supervisor.get("x").intent != "stopping":
-                await anyio.sleep(0.02)
+        await until(lambda: home.supervisor.get("x").intent == "stopping")
         assert home.of(LaunchFailed) == []
     async with opened(tmp_path) as home:
         failed = await home.seen(LaunchFailed)
@@ -210,9 +208,7 @@ async def test_a_cancel_that_was_not_finished_is(tmp_path: Path) -> None:
         await home.seen(Spawned)
         await anyio.sleep(0.2)
         home.start(home.cancel)
-        with anyio.fail_after(5):
-            while home.supervisor.get("x").intent != "stopping":
-                await anyio.sleep(0.02)
+        await until(lambda: home.supervisor.get("x").intent == "stopping")
     async with opened(tmp_path) as home:
         assert (await home.seen(LaunchFailed)).failure == Cancelled()
         await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 class Pending:
     """A launch in a task of its own, and what became of it."""
 
-    def __init__(self, home: Home, name: str = "x", **members: object) -> None:
+    def __init__(self, home: Home, name: str = "x", **members: Any) -> None:
         self.home, self.name, self.members = home, name, members
         self.failure: LaunchFailure | None = None
         self.view: InstanceView | None = None
@@ -65,7 +66,10 @@ async def test_a_cancel_between_any_two_steps(tmp_path: Path, step: str, turns: 
             assert (await home.cancel()).state == "exited"
             assert time.monotonic() - began < 5
 
-        steps.then[step] = lambda: tasks.start_soon(cancel)
+        def act() -> None:
+            tasks.start_soon(cancel)
+
+        steps.then[step] = act
         port = free_port()
         failure = await home.refused(binary=home.stub(load=120), port=port, devices=(A,))
         assert failure == Cancelled()
@@ -104,7 +108,7 @@ async def test_a_late_cancel_is_bound_to_its_own_launch(home: Home) -> None:
     pending = Pending(home, binary=home.stub(load=120))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pending.run)
-        first = (await home.seen(Spawned)).nonce
+        first = (await home.seen(Spawned)).nonce or ""
         assert first
         await home.cancel(nonce=first)
     view = await home.launch()

@@ -1,5 +1,7 @@
 """Many at once: a name, a device and a port are each given to one launch (GPU-7, PRT-1)."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -12,11 +14,11 @@ from tests.lifecycle.house import POOL, A, B, Home, bearers, free_port
 pytestmark = pytest.mark.anyio
 
 
-async def outcomes(home: Home, *launches: dict[str, object]) -> list[InstanceView | LaunchFailure]:
+async def outcomes(home: Home, *launches: dict[str, Any]) -> list[InstanceView | LaunchFailure]:
     """Of launches that are all made at the same time."""
     found: list[InstanceView | LaunchFailure] = []
 
-    async def one(name: str = "x", **members: object) -> None:
+    async def one(name: str = "x", **members: Any) -> None:
         try:
             found.append(await home.launch(name, **members))
         except LaunchRefused as refused:
@@ -45,7 +47,7 @@ async def test_fifty_launches_of_one_name_make_one_engine(home: Home) -> None:
 async def test_two_launches_race_for_one_card(home: Home) -> None:
     """GPU-7: exactly one has it each time, whichever, and the loser is told what it lacks."""
     binary = home.stub()
-    rounds: list[tuple[dict[str, object], dict[str, object]]] = [
+    rounds: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"devices": (A,)}, {"devices": (A,)}),
         ({"devices": (A, B)}, {"devices": (B, A)}),
         ({"devices": (A, B)}, {"devices": (B,)}),
@@ -64,7 +66,7 @@ async def test_two_launches_race_for_one_card(home: Home) -> None:
         assert loser.free < loser.need <= 2
         assert winner.record.name in (loser.detail or "")
         held = await home.holders()
-        assert held == dict.fromkeys(winner.record.devices, [winner.record.name])
+        assert held == {device: [winner.record.name] for device in winner.record.devices}
         assert len(list(bearers(home.nonces))) == 1
         await home.stop(winner.record.name)
     await home.nothing_left()

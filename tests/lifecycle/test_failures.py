@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import UNSET
@@ -206,15 +207,27 @@ async def test_a_refusal_leaves_no_tombstone_and_a_failed_launch_leaves_one(home
 
 
 async def test_a_log_that_cannot_be_written(home: Home) -> None:
-    in_the_way = Path(home.house.paths.log_dir, "engines")
-    in_the_way.parent.mkdir()
-    in_the_way.touch()
+    in_the_way = f"{home.house.paths.log_dir}/engines"
+    make_file(in_the_way)
     failure = await home.refused(devices=(A,))
     assert isinstance(failure, SpawnFailed)
     assert failure.reason == "log-unwritable"
-    assert str(in_the_way) in failure.detail
-    in_the_way.unlink()
+    assert in_the_way in failure.detail
+    remove(in_the_way)
     await home.again(devices=(A,))
+
+
+def make_file(path: str) -> None:
+    Path(path).parent.mkdir()
+    Path(path).touch()
+
+
+def remove(path: str) -> None:
+    Path(path).unlink()
+
+
+def everything_in(folder: Path) -> set[Path]:
+    return {*folder.rglob("*")}
 
 
 class Disk:
@@ -315,7 +328,7 @@ async def test_a_deadline_that_passes(home: Home) -> None:
     ids=lambda members: str(members)[:60],
 )
 async def test_an_invalid_launch_tries_and_tells_nothing(
-    home: Home, members: dict[str, object]
+    home: Home, members: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidLaunch) as caught:
         await home.launch(**members)
@@ -331,11 +344,10 @@ async def test_a_name_that_could_become_a_path_is_refused(
     home: Home, name: str, tmp_path: Path
 ) -> None:
     """ARG-6."""
-    before = sorted(tmp_path.rglob("*"))
+    before = everything_in(tmp_path)
     with pytest.raises(InvalidLaunch):
         await home.supervisor.launch(home.params(name, binary="/bin/true"))
-    after = sorted(path for path in tmp_path.rglob("*") if path != tmp_path / "model.gguf")
-    assert after == before
+    assert everything_in(tmp_path) - {tmp_path / "model.gguf"} == before
 
 
 async def test_twins_of_names_and_long_ones_are_instances_of_their_own(home: Home) -> None:

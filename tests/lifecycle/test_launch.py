@@ -189,7 +189,7 @@ async def test_each_attempt_has_a_log_of_its_own_and_old_ones_go(home: Home) -> 
         paths.add(view.log_path)
         await home.stop()
     assert len(paths) == 7
-    left = [path for path in paths if path and os.path.exists(path)]
+    left = [path for path in paths if path and is_there(path)]
     assert len(left) == 5
     assert home.supervisor.get("x").log_path in left
 
@@ -284,3 +284,7 @@ def make_file(path: Path) -> None:
 
 def read(path: Path) -> str:
     return path.read_text()
+
+
+def is_there(path: str) -> bool:
+    return os.path.exists(path)

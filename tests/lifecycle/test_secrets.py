@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 FLAG, EQUALS, VARIABLE, HUB, PROXY = (f"s3cr3t-{it}-value" for it in ("1", "2", "3", "4", "5"))
 SECRETS = (FLAG, EQUALS, VARIABLE, HUB, PROXY)
-GIVEN: dict[str, object] = {
+GIVEN: dict[str, Any] = {
     "extra_args": ("--api-key", FLAG, f"--api-key={EQUALS}", "--hf-token", HUB),
     "env": {"HF_TOKEN": VARIABLE, "HTTPS_PROXY": f"http://user:{PROXY}@proxy:1"},
 }
@@ -57,7 +58,7 @@ def talkative(home: Home) -> str:
     return str(path)
 
 
-def given(well: str, leaks: str = "HF_TOKEN") -> dict[str, object]:
+def given(well: str, leaks: str = "HF_TOKEN") -> dict[str, Any]:
     env = GIVEN["env"]
     assert isinstance(env, dict)
     return GIVEN | {"env": env | {"WELL": well, "LEAKS": leaks}}

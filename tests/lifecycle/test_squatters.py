@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -63,8 +64,8 @@ class Engine:
     """What is launched onto the squatted port, and how that must end."""
 
     reuse_port: bool
-    knobs: dict[str, str | float]
-    failure: type[LaunchFailure]  # type: ignore[valid-type]
+    knobs: dict[str, Any]
+    failure: type[LaunchFailure]
     deadline_ms: int
 
 
@@ -184,7 +185,12 @@ async def test_between_two_ports_the_record_is_a_reservation(home: Home) -> None
 
     home.listeners.append(look)
     stolen: list[str] = []
-    with squatting(home, Launching, lambda it: not stolen and not stolen.append(it)):
+
+    def first_time(name: str) -> bool:
+        stolen.append(name)
+        return len(stolen) == 1
+
+    with squatting(home, Launching, first_time):
         view = await home.launch()
     assert len(seen) == 2
     assert [it[1:] for it in seen] == [(None, "launching")] * 2

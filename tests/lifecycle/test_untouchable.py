@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from supervisor.contracts.event import (
+    Event,
     Exited,
     LaunchFailed,
     Spawned,
@@ -91,16 +92,12 @@ async def test_a_failed_launch_that_cannot_be_undone_says_so_and_holds(
     tune(monkeypatch, **FAST)
     launcher = MemoryLauncher(listens=False)
     async with opened(tmp_path, launcher=launcher) as home:
-        home.listeners.append(
-            lambda event: (
-                [
-                    setattr(it, "on_stop", it.leave_one_stuck)
-                    for it in launcher.engines
-                    if isinstance(event, Spawned)
-                ]
-                and None
-            )
-        )
+
+        def leave_one_stuck(event: Event) -> None:
+            if isinstance(event, Spawned):
+                launcher.engines[0].on_stop = launcher.engines[0].leave_one_stuck
+
+        home.listeners.append(leave_one_stuck)
         failure = await home.refused(devices=(A,), ready_deadline_ms=200)
         assert isinstance(failure, UnhealthyTimeout)
         assert len(home.of(StopIncomplete)) == 1

@@ -20,6 +20,8 @@ KNOBS = {
     "up": "",  # file that appears once signals are handled and children run
     "say": "",  # printed to stderr at the start; escapes such as \n and \x1b are understood
     "output": "",  # kinds joined by comma: long-line, cr-only, invalid-utf8
+    "drip": "0",  # seconds between lines of progress that it writes while it loads
+    "drip-for": "600",  # and for how long it does so
     "flood": "0",  # bytes of log lines at the start
     "load": "0",  # seconds until the model is "loaded"
     "loading": "503",  # meanwhile: 503, 200 (body says loading), refuse (does not listen), silent
@@ -87,6 +89,8 @@ class Stub:
         if self["up"]:
             write_whole(self["up"], "")
         self.talk()
+        if self.seconds("drip"):
+            threading.Thread(target=self.drip, daemon=True).start()
         if self["exit-after"]:
             threading.Thread(target=self.expire, daemon=True).start()
         if self["health"] == "never":
@@ -173,6 +177,13 @@ class Stub:
         left = int(self["flood"])
         while left > 0:
             left -= os.write(1, line * min(1000, left // len(line) + 1))
+
+    def drip(self) -> None:
+        number = 0
+        while not self.loaded and time.monotonic() - self.began < self.seconds("drip-for"):
+            number += 1
+            os.write(2, b"\rload_tensors: loading model tensors %d%% | %d/100" % (number, number))
+            time.sleep(self.seconds("drip"))
 
     # HTTP
 

@@ -9,6 +9,7 @@ import errno
 import os
 import select
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +87,11 @@ class Cgroup:
         return True
 
     def remove(self) -> bool:
-        """Whether it is gone. The kernel keeps one that anybody lives in."""
+        """Whether it is gone. The kernel keeps one that anybody lives in.
+
+        With the last of them goes the one above, which is made again with the next: so a daemon
+        that was killed leaves nothing behind that no engine lives in.
+        """
         for pause in REMOVE_PAUSES_S:
             time.sleep(pause)
             try:
@@ -96,13 +101,17 @@ class Cgroup:
                     folder.rmdir()
             except OSError:
                 continue
+            with suppress(OSError):
+                self.path.parent.rmdir()
             return True
         return False
 
     async def dispose(self) -> bool:
         """As ``remove``. No cancel cuts it short."""
+        gone = False
         with anyio.CancelScope(shield=True):
-            return await to_thread.run_sync(self.remove)
+            gone = await to_thread.run_sync(self.remove)
+        return gone
 
     async def emptied(self, within_s: float) -> bool:
         """Whether nobody is left in it by then; returns when the kernel says so.

@@ -122,10 +122,17 @@ def marks_of(cgroup: Cgroup) -> tuple[str, str] | None:
     return (name, nonce) if name and nonce and rest.isdecimal() else None
 
 
+def _make(folder: Path) -> None:
+    """And the one above, which goes with the last one in it: perhaps just now."""
+    with suppress(FileNotFoundError):
+        return folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def _enter(cgroup: Cgroup, pid: int) -> str:
     """What went wrong, or nothing."""
     try:
-        cgroup.path.mkdir(parents=True, exist_ok=True)
+        _make(cgroup.path)
         if cgroup.populated():
             return f"{cgroup} is taken"
         cgroup.join(pid)

@@ -62,20 +62,28 @@ class ProcessLauncher(Launcher):
 
         def running(watch: ExitWatch) -> Running:
             self._keeper.keep(keeping_name(stub.ref, ticket.nonce), watch.pidfd)
-            return self._running(stub.ref, ticket.nonce, cgroup, Verdict.OURS, watch)
+            return self._running(
+                stub.ref, ticket.nonce, cgroup, Verdict.OURS, watch, ticket.log_path
+            )
 
         return GatedProcess(stub, cgroup, running, self._gates.release)
 
-    async def attach(self, ref: HandleReference, nonce: str, cgroup: str | None = None) -> Running:
+    async def attach(
+        self,
+        ref: HandleReference,
+        nonce: str,
+        cgroup: str | None = None,
+        log_path: str | None = None,
+    ) -> Running:
         if not isinstance(ref, ProcessHandle):
             raise TypeError(f"not a handle of a process: {ref!r}")
         place = Cgroup(Path(cgroup)) if cgroup else None
         kept = self._keeper.take(keeping_name(ref, nonce))
         if kept is not None:
             # We put it there ourselves, under a name that only this attempt has: no better proof.
-            return self._running(ref, nonce, place, Verdict.OURS, ExitWatch(kept))
+            return self._running(ref, nonce, place, Verdict.OURS, ExitWatch(kept), log_path)
         verdict, pidfd = await examine(ref, nonce, self._boot_id, place)
-        return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd))
+        return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd), log_path)
 
     async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
         def find() -> tuple[Bearer, ...]:
@@ -93,6 +101,7 @@ class ProcessLauncher(Launcher):
         cgroup: Cgroup | None,
         verdict: Verdict,
         watch: ExitWatch | None,
+        log_path: str | None,
     ) -> Running:
         return ProcessRunning(
             ref,
@@ -103,5 +112,6 @@ class ProcessLauncher(Launcher):
             patience_s=self._patience_s,
             verdict=verdict,
             watch=watch,
+            log_path=log_path,
             on_close=lambda: self._keeper.drop(keeping_name(ref, nonce)),
         )

@@ -46,6 +46,7 @@ class ProcessRunning(Running):
         verdict: Verdict,
         watch: ExitWatch | None,
         on_close: Callable[[], None],
+        log_path: str | None = None,
     ) -> None:
         self.ref = ref
         self._nonce = nonce
@@ -55,6 +56,8 @@ class ProcessRunning(Running):
         self._verdict = verdict
         self._watch = watch
         self._tree = plant(ref, nonce, boot_id, census, watch, cgroup)
+        if self._tree:
+            self._tree.log_path = log_path
         self._on_close = on_close
         self._stopping = anyio.Lock()
         self._closed = False

@@ -22,6 +22,7 @@ from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.base import Exit, SpawnError, SpawnTicket
 from supervisor.launchers.process import stub
 from supervisor.launchers.process.identity import handle_of
+from supervisor.launchers.process.loglock import lock_log
 from supervisor.launchers.process.pidfd import ExitWatch, open_pidfd
 from supervisor.launchers.process.procfs import NONCE_VARIABLE
 
@@ -174,13 +175,15 @@ def explain(report: stub.Report) -> SpawnError:
 
 def _open_log(path: str) -> int:
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SpawnError(
             f"the log {path!r} cannot be opened: {error.strerror}",
             "disk-full" if full else "log-unwritable",
         ) from error
+    lock_log(log)
+    return log
 
 
 def _socketpair() -> tuple[socket.socket, socket.socket]:

@@ -14,11 +14,13 @@ from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
 from supervisor.launchers.process.census import Census, CensusTaker, ScanFailedError
 from supervisor.launchers.process.cgroup import Cgroup
+from supervisor.launchers.process.loglock import holders, log_is_held
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
 
 LEAVING_S = 1.0
 """How long a dead process may take to leave its cgroup."""
+LOG_TRIES = 3
 
 
 Members = tuple[Stat, ...]
@@ -58,6 +60,8 @@ class Tree:
     watch: ExitWatch | None = None
     """Of the main process; None if it had ended before."""
     cgroup: Cgroup | None = None
+    log_path: str | None = None
+    """Of the log that was locked for the launch."""
     _known: dict[int, int] = field(default_factory=dict)
     """Pid to start of everybody who was ever seen to be a member and may still be there."""
 
@@ -76,6 +80,8 @@ class Tree:
         if not seen.members and self.cgroup and not await _emptied(self.cgroup):
             # Somebody is in there who does not show.
             raise ScanFailedError
+        if not seen.members and self.log_path is not None:
+            seen = await self._ask_log(self.log_path, seen)
         if self.watch and self.watch.alive() and self.leader not in {m.pid for m in seen.members}:
             # Such as under hidepid: then it hides others, too.
             raise ScanFailedError
@@ -129,6 +135,29 @@ class Tree:
         """After the last member: what was made for them is left to nobody."""
         if self.cgroup is not None:
             await self.cgroup.dispose()
+
+    async def _ask_log(self, path: str, seen: Sighting) -> Sighting:
+        """The last question, put when nobody shows: whether somebody still has the log.
+
+        Another launch below this one may have it, and is left alone. Somebody who cannot be found
+        may be one of ours. But who ends while he is looked for is nobody: so it is asked again.
+        """
+        for _ in range(LOG_TRIES):
+            if not await to_thread.run_sync(log_is_held, path, limiter=self.census.threads):
+                return seen
+            census = await self.census.take()
+            asked = [it for it in census.stats.values() if it.alive and it.pid not in census.above]
+            found = await to_thread.run_sync(holders, path, asked, limiter=self.census.threads)
+            if found:
+                members = tuple(
+                    stat
+                    for stat in found
+                    if stat.start >= self.start
+                    and census.nonces.get(stat.pid, self.nonce) == self.nonce
+                )
+                self._known |= {stat.pid: stat.start for stat in members}
+                return Sighting(members, doubtful=False) if members else seen
+        return Sighting((), doubtful=True)
 
     async def _see(self) -> Sighting:
         census = await self.census.take()
