@@ -114,6 +114,8 @@ def launch_params(args: argparse.Namespace) -> LaunchParams:
         command=rest if args.verbatim else UNSET,
         restart=given("restart"),
         ready_deadline_ms=given("ready_deadline_ms"),
+        stall_ms=given("stall_ms"),
+        ready_cap_ms=given("ready_cap_ms"),
         install=given("install"),
         wait=given("wait"),
     )
@@ -152,6 +154,13 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="90s",
         help="give up when it is not ready in time",
     )
+    flag(
+        "--stall-ms",
+        type=int,
+        metavar="MS",
+        help="give it more time while its log shows progress: so long after the last of it",
+    )
+    flag("--ready-cap-ms", type=int, metavar="MS", help="but no longer than this in all")
     flag(
         "--install",
         action="store_const",

@@ -6,6 +6,7 @@ been taken up: whoever gets an answer gets a true one.
 
 import asyncio
 import dataclasses
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -78,6 +79,7 @@ async def run(
             tasks.start_soon(unit.beat)
             taken_up = await tasks.start(supervisor.serve)
             unit.fds.drop_unknown(view.record.nonce for view in supervisor.list())
+            _settle_memory()
             async with RpcServer(supervisor, bus, listener, config.access):
                 log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
                 tasks.start_soon(unit.report, bus, lag, lambda: supervisor.info().counts)
@@ -99,6 +101,15 @@ def _cgroups(config: Config, paths: Paths) -> Cgroups:
     if config.cgroups == "off":
         return Cgroups(None, "the configuration turns them off")
     return Cgroups(own_cgroup_root(supervisor_id(paths.state_dir)))
+
+
+def _settle_memory() -> None:
+    """Take what is there for good out of the garbage collector's full rounds.
+
+    One of those over all loaded modules was measured to hold the loop for 29 ms.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _on_loop(bus: Bus) -> Deliver:

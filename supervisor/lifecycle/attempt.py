@@ -1,6 +1,6 @@
 """One run of an engine: brought up or found, watched, and taken down with its whole tree."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import anyio
@@ -203,8 +203,13 @@ class Attempt:
 
     # ── ready ────────────────────────────────────────────────────────────────
 
-    async def watch(self, give_up_ms: int | None) -> UnhealthyTimeout | None:
-        """Until the main process is dead (``exit`` says how), or it was unhealthy for too long."""
+    async def watch(
+        self, give_up_ms: int | None, on_exit: Callable[[Exit], Awaitable[None]]
+    ) -> UnhealthyTimeout | None:
+        """Until the main process is dead (``exit`` says how), or it was unhealthy for too long.
+
+        ``on_exit`` is awaited first of all, for the exit is news at once.
+        """
         running = self._need_running()
         failure: UnhealthyTimeout | None = None
         async with anyio.create_task_group() as group:
@@ -212,6 +217,7 @@ class Attempt:
             async def see_exit() -> None:
                 self.exit = await running.wait_exit()
                 self.liveness = "leaderGone"
+                await on_exit(self.exit)
                 group.cancel_scope.cancel()
 
             group.start_soon(see_exit)

@@ -39,6 +39,7 @@ from supervisor.contracts.failure import Cancelled, ExitedEarly, LaunchFailure, 
 from supervisor.contracts.instance import (
     ExitInfo,
     InstanceRecord,
+    InstanceState,
     InstanceView,
     PinnedHandle,
     RestartPolicy,
@@ -46,8 +47,8 @@ from supervisor.contracts.instance import (
 )
 from supervisor.failures import bounded_pair, to_event
 from supervisor.instances.durable import StoreError
-from supervisor.instances.state import was_ready
-from supervisor.launchers.base import CannotTellError, NotOursError, StopReceipt
+from supervisor.instances.state import Now, state_of, was_ready
+from supervisor.launchers.base import CannotTellError, Exit, NotOursError, StopReceipt
 from supervisor.lifecycle.attempt import Attempt
 from supervisor.lifecycle.errors import CannotTell, LifecycleError, NotOurs, StopIncomplete
 from supervisor.lifecycle.house import House
@@ -102,6 +103,7 @@ class Instance:
         self._fresh = preparation is not None
         self._attempt = Attempt(house, self._ledger, self._style)
         self._doubted: str | None = None
+        self._last_words: ExitedEarly | None = None
         self._command: Command | None = None
         self._scope: anyio.CancelScope | None = None
         self._changed = anyio.Event()
@@ -142,6 +144,12 @@ class Instance:
             return tombstone_view(self.tombstone)
         attempt = self._attempt
         return living_view(self.record, attempt.liveness, attempt.health, self._house.now())
+
+    def state(self, now: Now) -> InstanceState:
+        """As in the view, for who wants nothing else."""
+        if self.tombstone is not None:
+            return "exited"
+        return state_of(self.record, self._attempt.liveness, self._attempt.health, now)
 
     async def members(self) -> tuple[MemberProcess, ...] | None:
         """The living processes of a ready engine; ``None`` while its tree is on its way out.
@@ -392,31 +400,35 @@ class Instance:
             unwell = self._ledger.supervision.stopping_for
             if unwell is None:
                 with self._interruptible():
-                    unwell = await attempt.watch(self._unhealthy_limit)
+                    unwell = await attempt.watch(self._unhealthy_limit, self._tell_exit)
             if self._command is not None:
                 if await self._take_down(self._command.kind, self._command.grace_ms):
                     return None
             elif attempt.exit is not None:
-                return await self._ended_by_itself()
+                return await self._ended_by_itself(attempt.exit)
             elif unwell is not None and await self._take_down("unhealthy", None, unwell):
                 return unwell
 
-    async def _ended_by_itself(self) -> LaunchFailure:
-        attempt, exit_ = self._attempt, self._attempt.exit
-        assert exit_ is not None, "the watch ended with it"
-        failure = await attempt.exited_early(exit_)
-        launched = self._ledger.supervision.launched_monotonic_ns
-        uptime = self._house.clock.monotonic_ns() - launched if launched else 0
-        self._ledger.tell_once(
-            Exited(
-                exit_code=exit_.exit_code,
-                signal=exit_.signal,
-                log_tail=failure.log_tail,
-                uptime_ms=uptime // 1_000_000,
+    async def _tell_exit(self, exit_: Exit) -> None:
+        """Nobody told it to end: that is news, before anything is done about it."""
+        if self._command is None and self._last_words is None:
+            self._last_words = await self._attempt.exited_early(exit_)
+            launched = self._ledger.supervision.launched_monotonic_ns
+            uptime = self._house.clock.monotonic_ns() - launched if launched else 0
+            self._ledger.tell_once(
+                Exited(
+                    exit_code=exit_.exit_code,
+                    signal=exit_.signal,
+                    log_tail=self._last_words.log_tail,
+                    uptime_ms=uptime // 1_000_000,
+                )
             )
-        )
+
+    async def _ended_by_itself(self, exit_: Exit) -> LaunchFailure:
+        await self._tell_exit(exit_)
+        assert self._last_words is not None, "just told"
         await self._clear_for_sure(EARLY_EXIT_GRACE_MS)
-        return failure
+        return self._last_words
 
     async def _reap(self) -> LaunchFailure:
         """Found dead, after it had been ready under an earlier daemon."""
@@ -667,6 +679,7 @@ class Instance:
     def _new_attempt(self) -> None:
         self._attempt.close()
         self._attempt = Attempt(self._house, self._ledger, self._style)
+        self._last_words = None
         self.failure = None
 
     def _tell_failure(self, failure: LaunchFailure) -> None:

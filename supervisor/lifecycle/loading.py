@@ -42,7 +42,8 @@ def sift(engine: EngineId) -> Callable[[tuple[str, ...]], Signs]:
         for line in lines:
             seen = phase_of(engine, line)
             # A bar that has no line end of its own may share its line with a request.
-            alive = alive or seen is not None or bool(line.strip()) and not is_request(line)
+            if seen is not None or (line.strip() and not is_request(line)):
+                alive = True
             if seen is not None:
                 if phases and phases[-1].phase == seen.phase:
                     phases.pop()

@@ -6,6 +6,7 @@ act, the write of its record; until that is on disk nobody is told about it.
 """
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Literal
@@ -360,11 +361,8 @@ class LocalSupervisor(Supervisor):
         return Redactor.of_record(self._find(name, None).record).text
 
     def info(self) -> SupervisorInfo:
-        counts: dict[str, int] = {}
-        for instance in self._instances.values():
-            state = instance.view().state
-            counts[state] = counts.get(state, 0) + 1
-        return self._info(counts)
+        now = self._house.now()
+        return self._info(Counter(it.state(now) for it in self._instances.values()))
 
     async def profile(self) -> HostProfile:
         return await self._house.inventory.profile()

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class FaultPoints:
     die_at: int | None
     passing: frozenset[str]
     _count: int = 0
-    _lock: threading.Lock = threading.Lock()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def at(self, step: str) -> None:
         if step in self.passing:

@@ -9,8 +9,12 @@ import fcntl
 import json
 import os
 import time
+from typing import TYPE_CHECKING
 
-from stub_engine import Stub, read  # beside us on the path that the wrapper sets
+if TYPE_CHECKING:
+    from tests.parts.stub_engine import Stub, read
+else:
+    from stub_engine import Stub, read  # on the path that the wrapper sets
 
 
 class Witness(Stub):

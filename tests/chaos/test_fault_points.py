@@ -145,14 +145,19 @@ class Act:
     deed: Deed
     before: Deed = nothing
     outcomes: tuple[tuple[str, str], ...] = ()
-    """Pairs of a step and a state: once the step was taken, the state comes. The first one counts;
-    an empty step is always taken."""
+    """Pairs of a step and a state: once the step was reached, the state comes. The first one counts;
+    an empty step is always reached, an empty state is no promise."""
     passing: frozenset[str] = BEFORE_THE_RENAME
 
     def outcome(self, steps: list[str]) -> str | None:
-        taken = [state for step, state in self.outcomes if step in {"", *steps[:-1]}]
-        return taken[0] if taken else None
+        if steps and steps[-1] == "store:fsync-dir":
+            return None  # what the step after it would show has happened already
+        reached = [state for step, state in self.outcomes if step in {"", *steps}]
+        return reached[0] if reached else None
 
+
+RESTARTED = (("spawned", "ready"), ("retrying", "gone"), ("", "ready"))
+"""The launch that is its second half is undone like any other where the daemon dies in it."""
 
 ACTS = {
     "a launch": Act(launch, passing=frozenset(), outcomes=(("spawned", "ready"),)),
@@ -165,8 +170,8 @@ ACTS = {
         stop, launch_to_load, outcomes=(("unwinding", "gone"), ("", "ready"))
     ),
     "a stop during a pause": Act(stop, launch_to_wait, outcomes=(("stopping", "gone"),)),
-    "a restart": Act(restart, launch, outcomes=(("", "ready"),)),
-    "a restart during a launch": Act(restart, launch_to_load, outcomes=(("", "ready"),)),
+    "a restart": Act(restart, launch, outcomes=RESTARTED),
+    "a restart during a launch": Act(restart, launch_to_load, outcomes=RESTARTED),
     "the end of an engine that comes back": Act(
         end_of_the_engine, launch_to_return, outcomes=(("", "ready"),)
     ),
@@ -177,9 +182,12 @@ ACTS = {
 @pytest.mark.parametrize("name", ACTS)
 def test_a_death_at_any_step(tmp_path: Path, nursery: Nursery, name: str) -> None:
     act = ACTS[name]
-    endless = act.before is launch_to_wait
-    pauses = {"breaker-ms": 60_000, "breaker-failures": 1} if endless else {}
-    with world(tmp_path, nursery, cards=3, **{"max-attempts": 2} | pauses) as at:
+    settings: dict[str, float] = {}
+    if act.before is launch_to_wait:
+        settings = {"breaker-ms": 60_000, "breaker-failures": 1}
+    if act.deed is launch_again_and_again:
+        settings = {"max-attempts": 2}
+    with world(tmp_path, nursery, cards=3, **settings) as at:
         at.start()
         step, died = 0, True
         while died:

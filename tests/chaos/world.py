@@ -211,7 +211,10 @@ class World:
             self.kill()
         self.book.kill_living()
         nonces = {it.nonce for it in self.book.entries}
-        assert bearers(nonces) == [] or time.sleep(0.2) or bearers(nonces) == []
+        deadline = time.monotonic() + SOON
+        while (left := bearers(nonces)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert left == []
 
 
 @contextmanager

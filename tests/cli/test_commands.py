@@ -33,6 +33,7 @@ def test_every_flag_reaches_the_daemon(run: Run, served: Served) -> None:
         "--devices=D0,D1", "--device-count=2", "--no-exclusive", "--memory-bytes=2GiB",
         "--port=8000", "--served-model-name=x y", "--binary=/b", "--docker-image=i",
         "--env=A=1", "--env=B=x=y", "--restart=never", "--ready-timeout=2m", "--install",
+        "--stall-ms=60000", "--ready-cap-ms=900000",
         "--no-wait", "--tensor-parallel=2", "--pipeline-parallel=1", "--max-context-length=4096",
         "--memory-fraction=0.5", "--max-concurrent-requests=8", "--kv-cache-dtype=fp8",
         "--dtype=auto", "--quantization=awq", "--no-trust-remote-code", "--tool-call-parser=t",
@@ -70,6 +71,8 @@ def test_every_flag_reaches_the_daemon(run: Run, served: Served) -> None:
             binary="/b",
             restart="never",
             ready_deadline_ms=120_000,
+            stall_ms=60_000,
+            ready_cap_ms=900_000,
             install="missing",
             wait=False,
         )

@@ -57,7 +57,7 @@ def test_the_example_shows_true_defaults() -> None:
     shown = parse_config(SET_UP.sub("", EXAMPLE.read_text()))
     assert (shown.ports, shown.restart) == (Config().ports, Config().restart)
     assert (shown.log_level, shown.tombstones) == (Config().log_level, Config().tombstones)
-    assert shown.cgroups == Config().cgroups
+    assert (shown.cgroups, shown.logs) == (Config().cgroups, Config().logs)
     assert shown.access.socket_mode == Config().access.socket_mode
 
 
@@ -90,6 +90,8 @@ def test_the_example_shows_true_defaults() -> None:
             "devices.static",
             "'a' is there twice",
         ),
+        ("[logs]\nmax-bytes = 1000", "logs", "at least 1048576"),
+        ("[logs]\narchives = 0", "logs", "1 to 100"),
         ("[engines]\nvlmm = 'x'", "engines.vlmm", "no such key"),
         ("recipes = 3", "recipes", "expected a table of recipes"),
         ("[recipes]\nq = 3", "recipes.q", "Expected `object`, got `int`"),

@@ -53,6 +53,7 @@ def test_what_died_meanwhile_is_told_and_free(engined: Engined) -> None:
     pid = pid_of(client.launch(engined.params()))
     engined.end(signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(pid))
     client = engined.start()
     assert client.wait("x", "exited", timeout_ms=10_000).state == "exited"
     wait_for(lambda: engined.story()[-1] == "reaped")

@@ -51,10 +51,19 @@ OURS, GONE, NOT_OURS, CANNOT_TELL = Verdict
         (HANDLE, replace(SEEN, inode=None, start=None), CANNOT_TELL),
         (WITHOUT_INODE, SEEN, OURS),
         (WITHOUT_INODE, replace(SEEN, nonce=None), CANNOT_TELL),
+        (WITHOUT_INODE, replace(SEEN, nonce=None, inside=True), OURS),
         (WITHOUT_INODE, replace(SEEN, nonce="other"), NOT_OURS),
+        (WITHOUT_INODE, replace(SEEN, nonce="other", inside=True), NOT_OURS),
+        (WITHOUT_INODE, replace(SEEN, start=778, inside=True), GONE),
+        (WITHOUT_INODE, replace(SEEN, start=None, inside=True), CANNOT_TELL),
         (WITHOUT_INODE, replace(SEEN, start=778), GONE),
         (WITHOUT_INODE, replace(SEEN, start=None), CANNOT_TELL),
         (msgspec.structs.replace(HANDLE, start_token=None), SEEN, CANNOT_TELL),
+        (
+            msgspec.structs.replace(HANDLE, start_token=None),
+            replace(SEEN, inside=True),
+            CANNOT_TELL,
+        ),
         (msgspec.structs.replace(HANDLE, start_token=None), None, GONE),
         (msgspec.structs.replace(HANDLE, start_token="777"), SEEN, CANNOT_TELL),
         (msgspec.structs.replace(HANDLE, start_token=f"{BOOT}:x"), SEEN, CANNOT_TELL),
@@ -78,7 +87,7 @@ nonces = st.none() | st.sampled_from(["mine", "other"])
     pid=st.integers(min_value=-2, max_value=4),
     inode=maybe,
     token=st.none() | st.builds("{}:{}".format, st.sampled_from([BOOT, "b"]), numbers),
-    seen=st.none() | st.builds(Seen, inode=maybe, start=maybe, nonce=nonces),
+    seen=st.none() | st.builds(Seen, inode=maybe, start=maybe, nonce=nonces, inside=st.booleans()),
 )
 def test_nothing_is_ours_without_proof(
     pid: int, inode: int | None, token: str | None, seen: Seen | None
@@ -92,7 +101,8 @@ def test_nothing_is_ours_without_proof(
         assert token
         assert seen.nonce in (None, "mine")
         assert seen.start is None or token == f"{BOOT}:{seen.start}"
-        assert (inode is not None and inode == seen.inode) or seen.nonce == "mine"
+        exact = inode is not None and inode == seen.inode
+        assert exact or seen.nonce == "mine" or seen.inside
 
 
 def test_a_name_may_hold_anything() -> None:

@@ -120,6 +120,22 @@ async def test_orp_2_a_deaf_leader(ground: Ground) -> None:
     assert not any(map(alive, pids))
 
 
+async def test_nothing_is_left_soon_after_the_escalation(ground: Ground) -> None:
+    """A detached grandchild, deaf, with a title over its environment. The machine is shared, so it
+    is the best of three that counts.
+    """
+    lags: list[float] = []
+    for _ in range(3):
+        running, pids = await family(ground, "session+detached+deaf+erased")
+        assert len(await running.members()) == 2
+        began = time.monotonic()
+        receipt = await running.stop(PATIENT, 200)
+        lags.append(time.monotonic() - began - 0.2)
+        assert [member.pid for member in receipt.killed] == pids
+        assert not any(map(alive, pids))
+    assert min(lags) < 0.05
+
+
 async def test_an_obedient_child_ends_the_stop_early(ground: Ground) -> None:
     running, pids = await family(ground, "session,detached")
     with anyio.fail_after(SOON_S):

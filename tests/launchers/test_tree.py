@@ -24,10 +24,11 @@ def find(
     nonces: dict[int, str] | None = None,
     known: dict[int, int] | None = None,
     seen_at: int | None = START,
+    inside: tuple[Stat, ...] = (),
 ) -> tuple[set[int], bool]:
     world = (process(1, 0, start=0), process(US, 1, start=10), *stats)
     signs = Signs(LEADER, START, "mine", seen_at)
-    found, doubtful = find_members(Census(world, nonces or {}), signs, known or {})
+    found, doubtful = find_members(Census(world, nonces or {}), signs, known or {}, inside)
     return {stat.pid for stat in found}, doubtful
 
 
@@ -68,6 +69,19 @@ def test_this_process_and_those_above_it_are_never_members() -> None:
     helper = process(4001, US, session=4001)
     found = find(THE_LEADER, shell, daemon, helper, nonces={4000: "mine", US: "mine"})
     assert found == ({LEADER}, False)
+
+
+def test_whoever_is_in_the_cgroup_is_a_member_with_all_below_it() -> None:
+    """Whatever it says of itself; but never we, whoever put us there."""
+    escaped, moved = process(6000, 1, session=6000), process(6001, 6000, session=6001)
+    odd, born_since = process(6002, 1, session=6002, start=50), process(6003, 1, session=6003)
+    us = process(US, 1, start=10)
+    found = find(
+        *(THE_LEADER, escaped, moved, odd),
+        nonces={6002: "other"},
+        inside=(escaped, odd, born_since, us),
+    )
+    assert found == ({LEADER, 6000, 6001, 6002, 6003}, False)
 
 
 def test_nobody_older_than_the_main_process_is_a_member() -> None:

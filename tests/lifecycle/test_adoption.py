@@ -128,8 +128,9 @@ async def test_a_dead_launch_is_told_as_failed_and_a_dead_engine_as_reaped(tmp_p
         ready = await home.launch("ready", devices=(A,))
         await home.launch("loading", binary=home.stub(load=60), wait=False)
         loading = await home.seen(Spawned, "loading")
-    os.kill(pid_of(ready), signal.SIGKILL)
-    os.kill(pid_in(loading), signal.SIGKILL)
+    for pid in (pid_of(ready), pid_in(loading)):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not is_running(pid_of(ready)) and not is_running(pid_in(loading)))
     async with opened(tmp_path) as home:
         reaped = await home.seen(Reaped)
         assert (reaped.instance, reaped.devices) == ("ready", (A,))
@@ -181,6 +182,7 @@ async def test_a_stop_whose_engine_died_meanwhile_is_finished_too(tmp_path: Path
         await home.seen(Stopping)
         await anyio.sleep(0.1)
     os.kill(pid_of(view), signal.SIGKILL)
+    await until(lambda: not is_running(pid_of(view)))
     async with opened(tmp_path) as home:
         await home.seen(Stopped)
         await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)

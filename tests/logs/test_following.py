@@ -59,7 +59,7 @@ async def test_text_without_an_end_is_shown_once_it_stays(tmp_path: Path) -> Non
     seen: list[str] = []
     with anyio.fail_after(10):
         async for chunk in follow(str(log), 0, over=lambda: len(seen) == 2):
-            seen += chunk.lines
+            seen.extend(chunk.lines)
     assert seen == ["one", "waiting for"]
 
 

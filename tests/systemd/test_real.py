@@ -158,6 +158,15 @@ def test_the_daemon_sits_beside_the_engines_and_not_above_them(host: Host) -> No
     assert not host.run("cat", f"/sys/fs/cgroup{unit}/cgroup.subtree_control")
 
 
+def test_each_engine_has_a_cgroup_of_its_own(host: Host) -> None:
+    """Made and joined by a daemon that is not root, in what the unit was delegated."""
+    unit = host.machine.show("engined", "ControlGroup")
+    for name, pid in host.engines.items():
+        place = host.run("cat", f"/proc/{pid}/cgroup").splitlines()[-1]
+        assert place.startswith(f"0::{unit}/engines/{name}-")
+        assert place.endswith(f"-{pid}")
+
+
 def test_engines_inherit_nothing_that_is_between_systemd_and_the_daemon(host: Host) -> None:
     daemon = str(host.main_pid())
     for pid in map(str, host.engines.values()):

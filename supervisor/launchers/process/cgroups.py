@@ -88,16 +88,20 @@ class Cgroups:
         To be asked before any engine is started.
         """
         found: list[Stray] = []
-        for cgroup in await to_thread.run_sync(self._all):
-            if str(cgroup) in known:
-                continue
+
+        async def judge(cgroup: Cgroup) -> None:
             with suppress(OSError):
                 if await cgroup.emptied(LAST_GASP_S):
                     await cgroup.dispose()
-                    continue
+                    return
             if marks := marks_of(cgroup):
                 found.append(Stray(name=marks[0], place=str(cgroup)))
-        return tuple(found)
+
+        async with anyio.create_task_group() as judging:
+            for cgroup in await to_thread.run_sync(self._all):
+                if str(cgroup) not in known:
+                    judging.start_soon(judge, cgroup)
+        return tuple(sorted(found, key=lambda stray: stray.place))
 
     def leave(self) -> None:
         """At the daemon's end: nothing of ours stays unless an engine does."""

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
@@ -124,8 +124,9 @@ async def examine(
             inode=unique_inode(pidfd),
             start=stat.start if stat else None,
             nonce=await _patient_nonce(ref.pid),
-            inside=cgroup is not None and ref.pid in await to_thread.run_sync(cgroup.pids),
         )
+        if cgroup and seen.nonce is None:
+            seen = replace(seen, inside=ref.pid in await to_thread.run_sync(cgroup.pids))
         verdict = judge(ref, nonce, boot_id, seen)
         if verdict is not Verdict.OURS and pidfds.has_ended(pidfd):
             # Whoever it was: with it, ours is dead too.
