@@ -2,7 +2,7 @@
 # the checkout. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench golden
+.PHONY: help demo test chaos lint bench golden
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -17,6 +17,9 @@ demo: .venv/.stamp ## serve a real small model under supervision, ask it a quest
 
 test: .venv/.stamp ## run the tests
 	$(BIN)/python -m pytest
+
+chaos: .venv/.stamp ## kill the daemon 500 times under traffic, and look for damage (some minutes)
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 lint: .venv/.stamp ## check style, format, types, import arrows and dependencies
 	$(BIN)/ruff check .

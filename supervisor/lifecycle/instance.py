@@ -25,6 +25,7 @@ from supervisor.contracts.event import (
     Exited,
     GaveUp,
     LaunchFailed,
+    Launching,
     MemberProcess,
     PortChanged,
     Ready,
@@ -589,7 +590,10 @@ class Instance:
     async def _sit_out(self) -> None:
         """Wait for the moment of the next attempt. A stop ends it all, a restart ends the wait."""
         supervision = self._ledger.supervision
-        if self._ledger.told and Restarting not in self._ledger.told:
+        if self._ledger.told.keys() & {
+            Launching,
+            LaunchFailed,
+        }:  # so far they end with the last one
             self._tell_restarting("back-off" if supervision.last_failure else "requested")
         if supervision.boot_id != self._house.clock.boot_id and self._policy != "always":
             await self._end(supervision.last_failure)

@@ -1,9 +1,9 @@
 """What a journal must tell, whatever happened to the daemons that wrote it.
 
-The rule, for each attempt of each launch: it begins with ``reserved`` or ``restarting`` and ends with
-the next ``restarting``, or with its launch. Once it has ended, an attempt that had begun to bring an
-engine up has told either ``ready``, once, or ``launch-failed``, once, and never both; one that was
-ready and ended has told how: ``exited``, ``reaped`` or ``stopped``.
+The rule, for each attempt of each launch: it begins with ``reserved`` or ``restarting``, and ends
+with the next ``restarting`` or with its launch. Once it has ended, an attempt that had begun to
+bring an engine up has told either ``ready``, once, or ``launch-failed``, once, and never both; one
+that was ready and ended has told how: ``exited``, ``reaped`` or ``stopped``.
 """
 
 from collections import Counter

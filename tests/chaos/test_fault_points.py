@@ -145,8 +145,8 @@ class Act:
     deed: Deed
     before: Deed = nothing
     outcomes: tuple[tuple[str, str], ...] = ()
-    """Pairs of a step and a state: once the step was reached, the state comes. The first one counts;
-    an empty step is always reached, an empty state is no promise."""
+    """Pairs of a step and a state: once the step was reached, the state comes. The first one
+    counts; an empty step is always reached."""
     passing: frozenset[str] = BEFORE_THE_RENAME
 
     def outcome(self, steps: list[str]) -> str | None:

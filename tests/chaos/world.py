@@ -169,17 +169,19 @@ class World:
         paths = sorted((self.state_dir / "tombstones").glob("*.json"))
         return {it.stem: msgspec.json.decode(it.read_bytes(), type=Tombstone) for it in paths}
 
-    def litter(self) -> list[str]:
-        """Temporary files and what went into quarantine."""
-        found = [*self.state_dir.rglob("*.tmp"), *(self.state_dir / "quarantine").glob("*")]
-        return [str(path.relative_to(self.folder)) for path in found]
+    def temporary(self) -> list[Path]:
+        return [*self.state_dir.rglob("*.tmp")]
+
+    def quarantined(self) -> list[Path]:
+        return [*(self.state_dir / "quarantine").glob("*")]
 
     def at_rest(self) -> list[str]:
         """What is wrong between the records and the engines; empty where all is well.
 
         To be asked while nothing is going on but what ends by itself.
         """
-        records, wrong = self.records(), self.litter()
+        records, wrong = self.records(), []
+        wrong += [f"{path} is there" for path in [*self.temporary(), *self.quarantined()]]
         held: dict[str, str] = {}
         for record in records.values():
             for card in record.devices:

@@ -1,6 +1,7 @@
 """Proof by the cgroup that a listener was opened in: real engines, real cgroups, squatters."""
 
 import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from supervisor.health.proof import Owner, prove
 from supervisor.health.sockdiag import server_side
 from supervisor.launchers.base import Running, SpawnTicket
 from supervisor.launchers.process import Cgroups, ProcessLauncher
-from supervisor.launchers.process.procfs import NONCE_VARIABLE
+from supervisor.launchers.process.procfs import NONCE_VARIABLE, read_stat
 from tests.health.parts import OK, Server, check, child_server, free_port, silent
 from tests.parts.stub import stub_binary
 
@@ -114,15 +115,18 @@ async def test_a_squatter_beside_an_engine_that_loads_is_never_ready(
 async def test_the_first_look_decides_before_any_accept(tmp_path: Path, cgroup_root: Path) -> None:
     port = free_port()
     async with engine(tmp_path, cgroup_root, port) as running:
-        pid = next(member.pid for member in await running.members())
-        os.kill(pid, 19)  # it can accept nothing any more
+        (pid,) = [member.pid for member in await running.members()]
+        os.kill(pid, signal.SIGSTOP)
+        with anyio.fail_after(SOON_S):
+            while (stat := read_stat(pid)) and stat.state != "T":  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.001)
         async with connected(port) as connection:
             with anyio.fail_after(0.5):
                 await prove(connection, ByCgroupAlone(running), "GET")
             side = server_side(connection)
             assert side
             assert side.inode == 0
-        os.kill(pid, 18)
+        os.kill(pid, signal.SIGCONT)
         async with probe_of(port, ByCgroupAlone(running)) as probe:
             for _ in range(10):
                 assert isinstance(await probe.readiness(), Ready)

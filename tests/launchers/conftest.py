@@ -171,3 +171,16 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         os.kill(pid, signal.SIGKILL)
     assert not strays
     assert descriptors() == before
+
+
+@pytest.fixture
+async def caged(tmp_path: Path, cgroup_root: Path) -> AsyncIterator[Ground]:
+    """With cgroups only, for what only they do. A test ends what it started."""
+    before = descriptors()
+    cgroups = Cgroups(cgroup_root)
+    launcher = ProcessLauncher(kill_patience_s=SOON_S, cgroups=cgroups)
+    ground = Ground(tmp_path, launcher, cgroups=cgroups)
+    yield ground
+    for running in ground.started:
+        running.close()
+    assert descriptors() == before

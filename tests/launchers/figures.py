@@ -1,6 +1,5 @@
 """What a cgroup costs and saves: ``python -m tests.launchers.figures [rounds]``, as root."""
 
-import os
 import statistics
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import anyio
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.launchers.process.procfs import NONCE_VARIABLE
-from tests.launchers.conftest import Ground, appears
+from tests.launchers.conftest import Ground, alive, appears
 from tests.parts.cgroups import cgroup_place
 from tests.parts.stub import stub_binary
 
@@ -82,7 +81,7 @@ async def stops(kind: str, folder: Path, root: Path | None, rounds: int) -> None
         looks.append(await timed(running.members))
         took = await timed(lambda it=running: it.stop(StopStyle(), int(GRACE_S * 1e3)))  # type: ignore[misc]
         lags.append(took - GRACE_S)
-        assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in children.read_text().split())
+        assert not any(map(alive, map(int, children.read_text().split())))
         running.close()
     show(f"{kind}: members of a tree of two", looks)
     show(f"{kind}: stop, after the escalation, all proved gone", lags)

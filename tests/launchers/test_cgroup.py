@@ -1,14 +1,13 @@
 """What only a cgroup does: nobody gets out of it, and it is known to whoever comes after."""
 
 # Short looks at /proc and at cgroups of the test, which block nothing for long.
-# ruff: noqa: ASYNC220, ASYNC240
+# ruff: noqa: ASYNC220
 
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,13 +18,12 @@ from msgspec import UNSET
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.contracts.event import MemberProcess
-from supervisor.launchers.base import Exit, Running, SpawnError, Stray
-from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.launchers.base import Exit, Running
+from supervisor.launchers.process import ProcessLauncher
 from supervisor.launchers.process.cgroup import Cgroup
-from supervisor.launchers.process.cgroups import marks_of
 from supervisor.launchers.process.identity import Verdict, examine
 from supervisor.launchers.process.procfs import read_boot_id, read_nonce
-from tests.launchers.conftest import SOON_S, Ground, alive, appears, descriptors, gone
+from tests.launchers.conftest import SOON_S, Ground, alive, appears, gone
 from tests.parts.cgroups import end
 from tests.parts.stub import interpreter
 
@@ -57,15 +55,8 @@ time.sleep(600)
 
 
 @pytest.fixture
-async def ground(tmp_path: Path, cgroup_root: Path) -> AsyncIterator[Ground]:
-    before = descriptors()
-    cgroups = Cgroups(cgroup_root)
-    launcher = ProcessLauncher(kill_patience_s=SOON_S, cgroups=cgroups)
-    ground = Ground(tmp_path, launcher, cgroups=cgroups)
-    yield ground
-    for running in ground.started:
-        running.close()
-    assert descriptors() == before
+def ground(caged: Ground) -> Ground:
+    return caged
 
 
 def place(ground: Ground, running: Running) -> Cgroup:
@@ -232,118 +223,6 @@ async def test_a_cgroup_is_as_good_a_proof_as_the_nonce(ground: Ground) -> None:
         os.close(pidfd)
         assert verdict is expected
     await running.stop(PATIENT, 0)
-
-
-async def test_a_launch_that_fails_or_is_abandoned_leaves_no_cgroup(ground: Ground) -> None:
-    gated = await ground.prepare("no-such-program")
-    assert gated.cgroup
-    assert Cgroup(Path(gated.cgroup)).populated()
-    with pytest.raises(SpawnError):
-        await gated.open()
-    assert not Path(gated.cgroup).exists()
-    gated = await ground.prepare("sleep", "600")
-    await gated.abandon()
-    assert gated.cgroup
-    assert not Path(gated.cgroup).exists()
-
-
-DAEMON = """
-import os, signal, sys, anyio
-from pathlib import Path
-from tests.launchers.conftest import Ground
-from supervisor.launchers.process import Cgroups, ProcessLauncher
-async def main():
-    cgroups = Cgroups(Path(sys.argv[2]))
-    ground = Ground(Path(sys.argv[1]), ProcessLauncher(cgroups=cgroups), cgroups=cgroups)
-    gated = await ground.prepare("sleep", "600")
-    if sys.argv[3] == "open":
-        await gated.open()
-    print("\\n" + gated.cgroup, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-anyio.run(main)
-"""
-
-
-def killed_daemon(ground: Ground, root: Path, then: str) -> Cgroup:
-    """A daemon that is killed before it opens the gate, or after; and what it leaves."""
-    argv = [sys.executable, "-c", DAEMON, str(ground.folder), str(root), then]
-    ended = subprocess.run(argv, stdout=subprocess.PIPE, check=False, timeout=60)
-    assert ended.returncode == -signal.SIGKILL
-    return Cgroup(Path(ended.stdout.decode().splitlines()[-1]))
-
-
-async def test_what_a_killed_daemon_leaves_empty_is_removed(
-    ground: Ground, cgroup_root: Path
-) -> None:
-    left = killed_daemon(ground, cgroup_root, "leave")
-    assert left.path.exists()
-    (cgroup_root / "probe-1").mkdir()
-    assert await ground.launcher.strays(frozenset()) == ()
-    assert list(cgroup_root.glob("*-*")) == []
-
-
-async def test_what_a_killed_daemon_leaves_alive_is_told_and_left_alone(
-    ground: Ground, cgroup_root: Path
-) -> None:
-    left = killed_daemon(ground, cgroup_root, "open")
-    marks = marks_of(left)
-    assert marks
-    assert marks[0] == "one"
-    assert await ground.launcher.strays(frozenset({str(left)})) == (), "a record names it"
-    assert await ground.launcher.strays(frozenset()) == (Stray(name="one", place=str(left)),)
-    assert left.populated()
-
-    # Whoever lives in there bears the mark, whatever its environment shows.
-    pids = left.pids()
-    assert {it.process.pid for it in await ground.launcher.bearers("one", None)} >= pids
-    for name, nonce, found in (("one", marks[1] + "x" * 20, True), ("two", None, False)):
-        bearers = await ground.launcher.bearers(name, nonce)
-        assert ({it.process.pid for it in bearers} == pids) == found
-    end(left.path)
-    assert await ground.launcher.strays(frozenset()) == ()
-
-
-async def test_a_join_that_fails_costs_the_cgroup_and_not_the_launch(
-    ground: Ground, cgroup_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ground.cgroups
-    assert await ground.cgroups.probe()
-
-    def refused(cgroup: Cgroup, pid: int) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Cgroup, "join", refused)
-        running = await ground.start("sleep", "600")
-    assert ground.places[ground.pid(running)] is None
-    assert await running.liveness() == "alive"
-    assert not cgroup_root.exists()
-    await running.stop(PATIENT, 0)
-    assert await running.owns_cgroup(1) == "unknown"
-
-
-@pytest.mark.parametrize("broken", ["join", "kill", "mkdir"])
-async def test_where_anything_fails_there_are_none(
-    tmp_path: Path, cgroup_root: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    def refused(*_: object) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    cgroups = Cgroups(cgroup_root)
-    with monkeypatch.context() as patch:
-        if broken == "join":
-            patch.setattr(Cgroup, "join", refused)
-        elif broken == "kill":
-            patch.setattr(Cgroup, "kill", lambda _: False)
-        else:
-            cgroups = Cgroups(tmp_path / "no cgroup")
-        assert not await cgroups.probe()
-    assert not await cgroups.probe(), "found out once"
-    ground = Ground(tmp_path, ProcessLauncher(cgroups=cgroups))
-    running = await ground.start("true")
-    assert ground.places[ground.pid(running)] is None
-    await running.wait_exit()
-    running.close()
 
 
 async def test_the_last_one_out_is_told(cgroup_root: Path) -> None:

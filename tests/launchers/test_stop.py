@@ -127,7 +127,6 @@ async def test_nothing_is_left_soon_after_the_escalation(ground: Ground) -> None
     lags: list[float] = []
     for _ in range(3):
         running, pids = await family(ground, "session+detached+deaf+erased")
-        assert len(await running.members()) == 2
         began = time.monotonic()
         receipt = await running.stop(PATIENT, 200)
         lags.append(time.monotonic() - began - 0.2)

@@ -5,6 +5,7 @@ what must have been told and what must not, and it knows every nonce it gave out
 end nothing of any launch can hide.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, TypeVar
 
 import anyio
@@ -59,9 +61,24 @@ CARDS = (
 SOON = 15.0
 """Far beyond what anything here takes on the slowest machine, and short enough to wait for."""
 
-# Blocks of ports below the kernel's ephemeral range, one for each test process, so that test runs
-# side by side do not take one another's. In a block the pool comes first, then explicit ports.
-_BLOCK = 12_000 + os.getpid() * 7 % 200 * 100
+
+def _own_block() -> int:
+    """A hundred ports for this test process, so that runs side by side take none of each other's.
+
+    Below the kernel's ephemeral range and outside the default pool. The lock ends with the process.
+    """
+    for first in range(12_000, 20_000, 100):
+        path = f"{gettempdir()}/engine-supervisor-test-ports-{os.getuid()}-{first}"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return first
+        except BlockingIOError:
+            os.close(lock)
+    raise RuntimeError("too many test runs at once")
+
+
+_BLOCK = _own_block()  # in it the pool comes first, then the explicit ports
 POOL = PortsConfig(first=_BLOCK, last=_BLOCK + 59)
 _EXPLICIT = count()
 

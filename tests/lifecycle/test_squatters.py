@@ -249,7 +249,7 @@ async def test_two_that_move_at_once_never_meet_on_one_port(tmp_path: Path) -> N
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one, "x")
                 tasks.start_soon(one, "y")
-        assert [it.state for it in views] == ["ready"]
+        assert [it.state for it in views] == ["ready"], failures
         assert len(failures) == 1
         assert len(home.of(PortChanged)) == 1
         await home.stop(views[0].record.name)

@@ -1,6 +1,7 @@
-"""Who belongs to one launch: found by session, by descent and by nonce, and remembered.
+"""Who belongs to one launch: found by cgroup, session, descent and nonce, and remembered.
 
-No single sign is enough. A worker that called ``setsid`` has left the session, a double-forked one
+A cgroup alone would do, where there is one, if nobody could be moved out of it. Of the other signs
+no single one is enough. A worker that called ``setsid`` has left the session, a double-forked one
 has lost its parent, one that wrote its title over the environment shows no nonce. But each is
 caught by another sign, and whoever was seen once stays a member whatever it does later.
 """

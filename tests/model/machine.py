@@ -1,0 +1,364 @@
+"""The state machine: what can be done to a supervisor, and what must hold after each of it."""
+
+import asyncio
+import errno
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from supervisor.bus import Bus, Published
+from supervisor.clock import rfc3339
+from supervisor.contracts.config import Config, DevicesConfig, RestartConfig, StaticDevice
+from supervisor.contracts.event import Ready as ReadyEvent
+from supervisor.contracts.event import Restarting, TaskCrashed
+from supervisor.contracts.instance import InstanceRecord, LaunchParams, ProcessHandle
+from supervisor.contracts.paths import Paths
+from supervisor.devices.cpu import CpuProbe
+from supervisor.devices.inventory import Inventory
+from supervisor.devices.static import StaticProbe
+from supervisor.instances.store import RecordStore
+from supervisor.launchers.base import Exit
+from supervisor.lifecycle import attempt
+from supervisor.lifecycle.errors import LifecycleError
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.manager import LocalSupervisor
+from tests.chaos.journal import Line, misreported
+from tests.lifecycle.house import POOL, info
+from tests.model.engines import NATURES, Engine, Nature, ThoughtLauncher, ThoughtProbe
+from tests.model.timeless import TimelessClock, timeless
+
+NAMES = ("a", "b", "c")
+CARDS = ("GPU-1", "GPU-2")
+TOMBSTONES = 2
+RESTART = RestartConfig(
+    initial_ms=1_000, max_ms=8_000, stable_ms=60_000, max_attempts=4, breaker_failures=3
+)
+FAR_S = 3_600.0
+
+names = st.sampled_from(NAMES)
+
+
+class Supervised(RuleBasedStateMachine):
+    """Time stands still between two rules, unless a rule lets it pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.loop = self.stack.enter_context(timeless())
+        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(attempt, "Probe", ThoughtProbe)
+        shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="model-", dir=shm))
+        (self.folder / "model.gguf").touch()
+        self.clock = TimelessClock(self.loop)
+        self.launcher = ThoughtLauncher()
+        self.writes_that_fail = 0
+        self.events: list[Published] = []
+        self.told: list[Line] = []
+        self.calls: set[asyncio.Task[object]] = set()
+        self.answered_stops: dict[str, int] = {}
+        """Of launches that were stopped for good: how many engines they had had by then."""
+        self.last_seq = 0
+
+    # The supervisor's life
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop.run_until_complete(self._begin())
+
+    async def _begin(self) -> None:
+        config = Config(
+            ports=POOL,
+            restart=RESTART,
+            tombstones=TOMBSTONES,
+            devices=DevicesConfig(
+                static=tuple(StaticDevice(id=card, accelerator="cuda") for card in CARDS)
+            ),
+        )
+        bus = Bus(epoch="e", last_seq=self.last_seq, now=lambda: rfc3339(self.clock.wall()))
+        bus.restore(tuple(self.events))
+
+        def record(published: Published) -> None:
+            self.events.append(published)
+            self.told.append(msgspec.json.decode(published.encoded, type=Line))
+            self.last_seq = published.stamp.seq
+            bus.deliver((published,))
+
+        bus.attach(record)
+        house = House(
+            clock=self.clock,
+            bus=bus,
+            store=RecordStore(self.folder, tombstones=TOMBSTONES, step=self._step),
+            launchers={"process": self.launcher},
+            inventory=Inventory(
+                (StaticProbe(config.devices.static), CpuProbe("a processor")),
+                (),
+                monotonic_ns=self.clock.monotonic_ns,
+                wall=self.clock.wall,
+                stamp=rfc3339,
+            ),
+            config=config,
+            paths=Paths(
+                socket="none", state_dir=str(self.folder), log_dir=str(self.folder / "log")
+            ),
+            supervisor_id="5e1f5e1f5e1f5e1f",
+            inherited_env={"PATH": "/usr/bin:/bin"},
+        )
+        self.supervisor = LocalSupervisor(house, info)
+        begun = asyncio.Event()
+        self.serving = asyncio.ensure_future(self._serve(begun))
+        await begun.wait()
+        await self._settle()
+
+    async def _serve(self, begun: asyncio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self.supervisor.serve)
+            begun.set()
+
+    async def _end(self) -> None:
+        self.serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.serving
+        for call in self.calls:
+            call.cancel()
+        await asyncio.gather(*self.calls, return_exceptions=True)
+        self.calls.clear()
+
+    def _step(self, step: str) -> None:
+        if self.writes_that_fail and step == "write":
+            self.writes_that_fail -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def _settle(self) -> None:
+        """All that can happen at this moment has happened."""
+        await asyncio.sleep(0.001)
+
+    # Rules
+
+    def _call(self, call: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """As a client that may have to wait for its answer, and may get a refusal."""
+
+        async def answered() -> object:
+            try:
+                return await call
+            except LifecycleError as error:
+                return error
+
+        task = self.loop.create_task(answered())
+        self.calls.add(task)
+        task.add_done_callback(self.calls.discard)
+        return task
+
+    def _run(self, seconds: float = 0.001) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    @rule(
+        name=names,
+        restart=st.sampled_from(("never", "on-failure", "always")),
+        devices=st.sampled_from((*CARDS, None)),
+        nature=st.sampled_from(NATURES),
+        deaf=st.booleans(),
+        worker=st.booleans(),
+        wait=st.booleans(),
+    )
+    def launch(
+        self,
+        name: str,
+        restart: Any,
+        devices: str | None,
+        nature: Nature,
+        deaf: bool,
+        worker: bool,
+        wait: bool,
+    ) -> None:
+        if name not in self._records():
+            self.launcher.natures[name] = nature, deaf, worker
+        wish: dict[str, Any] = {"devices": (devices,)} if devices else {"device_count": 1}
+        params = LaunchParams(
+            name=name,
+            engine="llamacpp",
+            model_path=str(self.folder / "model.gguf"),
+            binary="/bin/true",
+            restart=restart,
+            ready_deadline_ms=30_000,
+            wait=wait,
+            **wish,
+        )
+        self._call(self.supervisor.launch(params))
+        self._run(1.0 if wait else 0.001)
+
+    @rule(name=names)
+    def launch_a_good_one(self, name: str) -> None:
+        self.launch(name, "on-failure", None, "steady", False, False, True)
+
+    @rule(name=names, grace_ms=st.sampled_from((None, 0, 3_000)))
+    def stop(self, name: str, grace_ms: int | None) -> None:
+        record = self._records().get(name)
+        stopping = self._call(self.supervisor.stop(name, nonce=None, grace_ms=grace_ms))
+        if record is not None:
+            stopping.add_done_callback(lambda done: self._stopped(record.nonce, done))
+        self._run()
+
+    def _stopped(self, nonce: str, done: asyncio.Task[object]) -> None:
+        if not done.cancelled() and not isinstance(done.result(), LifecycleError):
+            self.answered_stops.setdefault(nonce, len(self._of(nonce)))
+
+    @rule(name=names)
+    def cancel(self, name: str) -> None:
+        self._call(self.supervisor.cancel(name, nonce=None, grace_ms=None))
+        self._run()
+
+    @rule(name=names)
+    def restart(self, name: str) -> None:
+        self._call(self.supervisor.restart(name, nonce=None, grace_ms=None))
+        self._run()
+
+    @precondition(lambda self: any(self._living()))
+    @rule(data=st.data(), whole=st.booleans())
+    def crash(self, data: st.DataObject, whole: bool) -> None:
+        engine = data.draw(st.sampled_from(self._living()))
+        engine.die(Exit(None, "SIGSEGV"), whole=whole)
+        self._run()
+
+    @rule(seconds=st.sampled_from((0.05, 0.5, 3.0, 10.0, 70.0)))
+    def let_time_pass(self, seconds: float) -> None:
+        self._run(seconds)
+
+    @rule(hours=st.sampled_from((-30, -1, 1, 30)))
+    def step_the_wall(self, hours: int) -> None:
+        self.clock.step += timedelta(hours=hours)
+
+    @rule(writes=st.integers(0, 3))
+    def fill_the_disk(self, writes: int) -> None:
+        """The next few writes fail; removals go on, as on a real full disk."""
+        self.writes_that_fail = writes
+
+    @rule()
+    def restart_the_daemon(self) -> None:
+        self.loop.run_until_complete(self._end())
+        self.begin()
+
+    # What must hold
+
+    @invariant()
+    def no_device_is_under_two_living_engines(self) -> None:
+        under = Counter(device for engine in self._living() for device in engine.devices)
+        assert all(count == 1 for count in under.values()), under
+
+    @invariant()
+    def no_engine_lives_without_its_record(self) -> None:
+        known = {(it.nonce, it.ref.pid) for it in self._records().values() if _has_process(it)}
+        for engine in self._living():
+            assert (engine.nonce, engine.pid) in known, engine
+
+    @invariant()
+    def a_device_is_held_or_free(self) -> None:
+        leases = self.loop.run_until_complete(self.supervisor.leases()).leases
+        assert {it.device for it in leases} == {*CARDS, "cpu:0"}
+        held = {it.device: [holder.name for holder in it.holders] for it in leases}
+        claims = {view.record.name: view.record.devices for view in self.supervisor.list()}
+        for device in CARDS:
+            assert held[device] == [name for name, claim in claims.items() if device in claim]
+            assert len(held[device]) <= 1
+
+    @invariant()
+    def states_tell_the_truth(self) -> None:
+        for view in self.supervisor.list():
+            ref = view.record.ref
+            if not isinstance(ref, ProcessHandle):
+                assert view.state == "reserving"
+                continue
+            engine = self.launcher.engines[ref.pid]
+            assert engine.nonce == view.record.nonce
+            if view.state == "ready":
+                assert engine.was_ready
+                assert engine.exit is None
+            elif view.state == "starting":
+                assert engine.exit is None
+            else:
+                assert view.state == "unhealthy"
+
+    @invariant()
+    def every_attempt_tells_its_outcome_once(self) -> None:
+        living = {view.record.nonce for view in self.supervisor.list()}
+        assert misreported(self.told, living) == []
+        crashes = [it.event for it in self.events if isinstance(it.event, TaskCrashed)]
+        assert crashes == []
+
+    @invariant()
+    def a_stop_wins(self) -> None:
+        for nonce, engines in self.answered_stops.items():
+            assert len(self._of(nonce)) == engines
+            assert not any(engine.lives for engine in self._of(nonce))
+
+    @invariant()
+    def tombstones_are_bounded(self) -> None:
+        assert len([*(self.folder / "tombstones").glob("*.json")]) <= TOMBSTONES
+        ended = [it for it in self.supervisor.list(ended=True) if it.state == "exited"]
+        assert len(ended) <= TOMBSTONES
+
+    @invariant()
+    def attempts_are_counted_until_a_stable_period(self) -> None:
+        counts: dict[str, int] = {}
+        ready: dict[str, str] = {}
+        for published in self.events:
+            event, nonce = published.event, published.event.nonce
+            if not nonce:
+                continue
+            if isinstance(event, ReadyEvent):
+                ready[nonce] = published.stamp.at
+            elif isinstance(event, Restarting):
+                before = counts.get(nonce, 1)
+                if event.reason == "requested":
+                    assert event.attempt == 1
+                elif event.attempt != before + 1:
+                    assert event.attempt == 2, "only as if the last one had been the first"
+                    assert nonce in ready, "it was never ready in between"
+                assert event.attempt <= RESTART.max_attempts
+                counts[nonce] = event.attempt
+                ready.pop(nonce, None)
+
+    def teardown(self) -> None:
+        """With space on the disk and time enough, everything can be ended, and nothing is left."""
+        try:
+            if hasattr(self, "serving"):
+                self.writes_that_fail = 0
+                draining = self._call(self.supervisor.drain(grace_ms=None))
+                self._run(FAR_S)
+                assert draining.done(), "the drain does not end"
+                assert self.calls == set(), "a client still waits"
+                assert self.supervisor.list() == ()
+                assert self._records() == {}
+                assert self._living() == []
+                self.loop.run_until_complete(self._end())
+        finally:
+            self.stack.close()
+            shutil.rmtree(self.folder)
+
+    # Looks
+
+    def _living(self) -> list[Engine]:
+        return [engine for engine in self.launcher.engines.values() if engine.lives]
+
+    def _of(self, nonce: str) -> list[Engine]:
+        return [it for it in self.launcher.engines.values() if it.nonce == nonce and it.born]
+
+    def _records(self) -> dict[str, Any]:
+        paths = sorted((self.folder / "instances").glob("*.json"))
+        return {it.stem: msgspec.json.decode(it.read_bytes(), type=InstanceRecord) for it in paths}
+
+
+def _has_process(record: InstanceRecord) -> bool:
+    return isinstance(record.ref, ProcessHandle)
