@@ -235,13 +235,13 @@ async def test_the_exit_code_of_an_adopted_engine(ground: Ground) -> None:
         assert await running.liveness() == "gone"
 
 
-async def test_a_zombie_is_dead_and_its_code_unknown(ground: Ground) -> None:
+async def test_a_zombie_is_dead_and_tells_how_it_ended(ground: Ground) -> None:
     with someone_elses(ground, "neglects", "sleep", "600") as handle:
         running = await ground.launcher.attach(handle, ground.nonce)
         ground.started.append(running)
         began = time.monotonic()
         os.kill(handle.pid, signal.SIGKILL)
-        assert await running.wait_exit() == Exit(None, None)
+        assert await running.wait_exit() == Exit(None, "SIGKILL")
         assert time.monotonic() - began < SOON_S / 2
         assert (stat := read_stat(handle.pid))
         assert stat.state == "Z"

@@ -1,4 +1,4 @@
-"""Pidfds that outlive the daemon: kept by somebody else, they tell how an engine ended meanwhile."""
+"""Pidfds that outlive the daemon: kept elsewhere, they tell how an engine ended meanwhile."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from supervisor.contracts.instance import ProcessHandle
 
 
 class PidfdKeeper(Protocol):
-    """Keeps copies of descriptors by name, over a restart of the daemon. systemd's fd store does."""
+    """Keeps copies of descriptors by name over a restart of ours, as systemd's fd store does."""
 
     def keep(self, name: str, fd: int) -> None:
         """Take a copy; ``fd`` stays the caller's."""
