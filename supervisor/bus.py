@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import anyio
 import msgspec
@@ -17,6 +18,8 @@ from supervisor.contracts.event import Cursor, Event, Stamp
 from supervisor.contracts.host import SELF
 
 RING_EVENTS = 16_384
+LINE_BYTES = (16 << 10) - 1
+"""An event's encoding, the line end not counted: shippers cut what is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,12 @@ class Bus:
 
     def publish(self, event: Event) -> Stamp:
         """Number an event and send it on its way. Never waits."""
-        self._seq += 1
-        stamp = Stamp(seq=self._seq, epoch=self._epoch, at=self._now(), node=SELF)
-        self._recorder(Published(stamp, event, flat(self._encoder, stamp, event)))
+        stamp = Stamp(seq=self._seq + 1, epoch=self._epoch, at=self._now(), node=SELF)
+        encoded = flat(self._encoder, stamp, event)
+        if len(encoded) > LINE_BYTES:
+            encoded = shortened(self._encoder, encoded)
+        self._seq = stamp.seq
+        self._recorder(Published(stamp, event, encoded))
         return stamp
 
     def deliver(self, events: tuple[Published, ...]) -> None:
@@ -146,3 +152,29 @@ class Subscription:
 def flat(encoder: msgspec.json.Encoder, stamp: Stamp, event: Event) -> bytes:
     """Stamp and body as the one object of the wire, the stamp's members first."""
     return encoder.encode(stamp)[:-1] + b"," + encoder.encode(event)[1:]
+
+
+def shortened(encoder: msgspec.json.Encoder, encoded: bytes) -> bytes:
+    """An event that is too long for a line, cut to fit and marked ``truncated``.
+
+    Who makes events keeps them short; this is for what they did not think of. The ends of long
+    texts are kept, for that is where logs and paths say most, and the beginnings of long lists.
+    """
+    tree = msgspec.json.decode(encoded)
+    limit = LINE_BYTES // 2
+    while len(encoded) > LINE_BYTES and limit:
+        encoded = encoder.encode(_cut(tree, limit) | {"truncated": True})
+        limit //= 2
+    return encoded
+
+
+def _cut(value: Any, limit: int) -> Any:
+    match value:
+        case str() if len(value) > limit:
+            return "…" + value[len(value) - limit :]
+        case list():
+            return [_cut(item, limit) for item in value[: max(1, limit // 32)]]
+        case dict():
+            return {key: _cut(item, limit) for key, item in value.items()}
+        case _:
+            return value

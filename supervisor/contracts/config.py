@@ -207,6 +207,8 @@ def _check(config: Config) -> None:
     ports = config.ports
     if not 1 <= ports.first <= ports.last <= 65_535:
         raise ConfigError("ports: first and last must be 1 to 65535, first no greater than last")
+    if config.tombstones < 0:
+        raise ConfigError("tombstones: cannot be negative")
     restart = config.restart
     if restart.initial_ms < 1 or restart.max_ms < restart.initial_ms:
         raise ConfigError("restart: initial-ms must be at least 1, and max-ms no less than it")

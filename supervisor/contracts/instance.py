@@ -139,6 +139,8 @@ class Supervision(Fact, frozen=True, kw_only=True):
     launched_monotonic_ns: int | None = None
     log_position: int | None = None
     """Up to where the log was read for progress; kept where the deadline moves with it."""
+    stop_asked: bool = False
+    """With intent ``stopping``: somebody wants it to end, whatever it was being stopped for."""
     restart_after_stop: bool = False
     """With intent ``stopping``: the stop is the first half of a restart."""
     stopping_for: LaunchFailure | None = None

@@ -48,11 +48,14 @@ class Probe:
         owner: Owner,
         *,
         api_key: str | None = None,
+        mask: Callable[[str], str] = str,
     ) -> None:
+        """``mask`` takes secrets out of what a server says, before it is cut to be shown."""
         self._addresses = tuple(addresses)
         self._port = port
         self._owner = owner
         self._api_key = api_key
+        self._mask = mask
         timeout_ms = DEFAULT_TIMEOUT_MS if check.timeout_ms is UNSET else check.timeout_ms
         self._timeout_s = timeout_ms / 1000
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -177,7 +180,8 @@ class Probe:
 
     def _shown(self, text: str) -> str:
         """A server may well repeat the key that it was sent."""
-        return printable(text.replace(self._api_key, "***") if self._api_key else text)
+        shown = text.replace(self._api_key, "***") if self._api_key else text
+        return printable(self._mask(shown))
 
 
 async def _ask(line: Line, request: Request, deadline: float) -> str:

@@ -24,8 +24,8 @@ from supervisor.contracts.failure import Diagnosis, ExitedEarly, SpawnFailed, Un
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.engines.api_key import api_key
 from supervisor.engines.diagnosis import diagnose
-from supervisor.health.address import AddressError, probe_addresses
-from supervisor.health.outcome import NotReady
+from supervisor.health.address import AddressError, IPAddress, probe_addresses
+from supervisor.health.outcome import NotReady, Outcome
 from supervisor.health.pacing import RELAXED_S
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import Expired, wait_ready
@@ -56,13 +56,15 @@ class Attempt:
         self.exit: Exit | None = None
         self.liveness: Liveness = "alive"
         self.misses = 0
+        self._unhealthy_since: int | None = None
+        self.ended_ns: int | None = None
+        """When this daemon saw the main process end, or set out to end it."""
         self.stuck: tuple[MemberProcess, ...] = ()
 
     @property
     def health(self) -> HealthView:
         last = self._probe.last if self._probe else None
-        shown = self._ledger.redactor.text(last.text) if last else None
-        return HealthView(misses=self.misses, last=shown)
+        return HealthView(misses=self.misses, last=last.text if last else None)
 
     @property
     def opening(self) -> bool:
@@ -143,13 +145,14 @@ class Attempt:
         budget_ms = supervision.launch.ready_deadline_ms or plan.health.ready_deadline_ms
         loading = Loading(self._house, self._ledger, budget_ms)
         async with (
-            await self._probing(plan) as probe,
+            self._probing(plan, await self._addresses() or ()) as probe,
             loading.watched(),
             anyio.create_task_group() as race,
         ):
 
             async def see_exit() -> None:
                 self.exit = await running.wait_exit()
+                self.liveness = "leaderGone"
                 race.cancel_scope.cancel()
 
             race.start_soon(see_exit)
@@ -169,18 +172,22 @@ class Attempt:
             raise Problem(await self._timed_out(outcome.waited_ms, outcome.last))
         await self._become_ready()
 
-    async def _probing(self, plan: LaunchPlan) -> Probe:
-        supervision = self._ledger.supervision
+    async def _addresses(self) -> tuple[IPAddress, ...] | None:
+        """Where to ask; ``None`` while a name cannot be resolved, which proves nothing."""
         try:
-            addresses = await probe_addresses(supervision.bind_host)
+            return await probe_addresses(self._ledger.supervision.bind_host)
         except AddressError as error:
-            raise Problem(SpawnFailed(detail=str(error))) from error
+            self._ledger.warn("proof-denied", str(error))
+            return None
+
+    def _probing(self, plan: LaunchPlan, addresses: tuple[IPAddress, ...]) -> Probe:
         self._probe = Probe(
             addresses,
             self._ledger.record.port,
             plan.health,
             self._need_running(),
             api_key=api_key(plan.argv, plan.env),
+            mask=lambda text: self._ledger.redactor.text(text),  # noqa: PLW0108 - it changes
         )
         return self._probe
 
@@ -217,6 +224,7 @@ class Attempt:
             async def see_exit() -> None:
                 self.exit = await running.wait_exit()
                 self.liveness = "leaderGone"
+                self.ended_ns = self._house.clock.monotonic_ns()
                 await on_exit(self.exit)
                 group.cancel_scope.cancel()
 
@@ -231,25 +239,36 @@ class Attempt:
         if plan is None:
             await anyio.sleep_forever()
             raise AssertionError
-        limit, monotonic_ns = unhealthy_after(self._ledger.record), self._house.clock.monotonic_ns
-        since: int | None = None
-        async with await self._probing(plan) as probe:
+        # Nothing tells when a name can be resolved again.
+        while (addresses := await self._addresses()) is None:  # noqa: ASYNC110
+            await anyio.sleep(RELAXED_S)
+        async with self._probing(plan, addresses) as probe:
             while True:
                 await anyio.sleep(RELAXED_S)
                 seen = await probe.health()
-                self.misses = self.misses + 1 if isinstance(seen, NotReady) else 0
-                if isinstance(seen, NotReady):
-                    if self.misses == limit:
-                        since = monotonic_ns()
-                        reason = self._ledger.redactor.text(seen.text)
-                        self._ledger.publish(Unhealthy(reason=reason, misses=self.misses))
-                    lasted_ms = 0 if since is None else (monotonic_ns() - since) // 1_000_000
-                    if give_up_ms and since is not None and lasted_ms >= give_up_ms:
-                        return await self._timed_out(lasted_ms, seen)
-                elif since is not None:
-                    lasted_ms = (monotonic_ns() - since) // 1_000_000
-                    self._ledger.publish(Recovered(unhealthy_ms=lasted_ms))
-                    since = None
+                lasted_ms = self._judge(seen)
+                if isinstance(seen, NotReady) and give_up_ms and lasted_ms >= give_up_ms:
+                    return await self._timed_out(lasted_ms, seen)
+
+    def _judge(self, seen: Outcome) -> int:
+        """Count a probe, and say when the line is crossed. How long it has been unhealthy, in ms.
+
+        Where there are no rights to look, or the answer cannot be proved to be the engine's, the
+        probe says nothing about the engine.
+        """
+        now, limit = self._house.clock.monotonic_ns(), unhealthy_after(self._ledger.record)
+        if isinstance(seen, NotReady) and seen.kind in ("denied", "unproved"):
+            return 0
+        self.misses = self.misses + 1 if isinstance(seen, NotReady) else 0
+        since = self._unhealthy_since
+        if isinstance(seen, NotReady):
+            if self.misses >= limit and since is None:
+                since = self._unhealthy_since = now
+                self._ledger.publish(Unhealthy(reason=seen.text, misses=self.misses))
+        elif since is not None:
+            self._unhealthy_since = None
+            self._ledger.publish(Recovered(unhealthy_ms=(now - since) // 1_000_000))
+        return 0 if since is None else (now - since) // 1_000_000
 
     # ── down ─────────────────────────────────────────────────────────────────
 
@@ -272,6 +291,8 @@ class Attempt:
         even KILL keeps its devices: ``on_stuck`` is called once, and the wait goes on.
         """
         running = self._need_running()
+        if self.ended_ns is None and self.liveness != "gone":
+            self.ended_ns = self._house.clock.monotonic_ns()
         receipt = await running.stop(self._style, grace_ms)
         self.exit = self.exit or receipt.exit
         if receipt.swept:
@@ -339,7 +360,7 @@ class Attempt:
         return UnhealthyTimeout(
             waited_ms=waited_ms,
             log_tail=tail,
-            last_probe=self._ledger.redactor.text(last.text),
+            last_probe=last.text,
             diagnosis=self._diagnosis(tail),
         )
 

@@ -90,10 +90,11 @@ class Instance:
         prepare: Prepare,
         preparation: Preparation | None = None,
         told: Told = NOTHING,
-        writable: bool = True,
+        untouchable: str | None = None,
     ) -> None:
         """``preparation`` is there for a fresh launch; without one the record is taken up, of
-        whose newest attempt so much was ``told`` already.
+        whose newest attempt so much was ``told`` already. ``untouchable`` says why nobody may act
+        on the record: it keeps its lease, and no task is to be run.
         """
         self._house = house
         self._ledger = Ledger(house, record, told)
@@ -108,7 +109,12 @@ class Instance:
         self._command: Command | None = None
         self._scope: anyio.CancelScope | None = None
         self._changed = anyio.Event()
-        self.writable = writable
+        self.untouchable = untouchable
+        if untouchable is not None and not isinstance(record.ref, PinnedHandle):
+            self._attempt.liveness = "unknown"
+        self._held_back = False
+        self.known = self._fresh
+        """Whether it was looked at, so that what the view says is seen and not assumed."""
         self.reserved = not self._fresh
         self.readies = int(was_ready(record))
         """How often it became ready, as far as this daemon knows."""
@@ -137,8 +143,8 @@ class Instance:
 
     @property
     def over(self) -> bool:
-        """Nothing more will come: it has ended, or its tree will not go."""
-        return self.tombstone is not None or bool(self._attempt.stuck)
+        """Nothing more will come: it has ended, or its tree will not go or may not be touched."""
+        return self.tombstone is not None or bool(self._attempt.stuck) or self._held_back
 
     def view(self) -> InstanceView:
         if self.tombstone is not None:
@@ -184,6 +190,7 @@ class Instance:
                 self.refusal = None
             if self._scope is not None:
                 self._scope.cancel()
+            self._tell()
 
     # ── the line ─────────────────────────────────────────────────────────────
 
@@ -222,6 +229,7 @@ class Instance:
         """One attempt, to the end of its tree. Says how it failed, if it was not told to end."""
         try:
             found = not self._fresh and await self._attach()
+            self._become_known()
             with self._interruptible():
                 if self._fresh:
                     await self._launch()
@@ -232,8 +240,20 @@ class Instance:
         except Problem as problem:
             return await self._unwind(problem.failure)
         if self._attempt.liveness == "gone" and self._command is None:
-            return await self._reap()
+            return self._finish_stopping() or await self._reap()
         return await self._stay()
+
+    def _finish_stopping(self) -> LaunchFailure | None:
+        """What an earlier daemon was ending it for, where the engine has gone along meanwhile."""
+        cause = self._ledger.supervision.stopping_for
+        if cause is not None:
+            self._tell_stopped(again=True, killed=())
+        return cause
+
+    def _become_known(self) -> None:
+        if not self.known:
+            self.known = True
+            self._tell()
 
     async def _follow(self, failure: LaunchFailure | None) -> None:
         """What comes after an attempt whose tree is gone: another one, or the end."""
@@ -241,7 +261,8 @@ class Instance:
         supervision = self._ledger.supervision
         if command is not None and command.kind == "restart":
             await self._wait_for(1, 0, "requested", None)
-        elif command is not None or failure is None:
+        elif command is not None or failure is None or not self.reserved:
+            # Without a record there is nothing that could be tried again.
             await self._end(failure if command is None or not self.ready else None)
         elif supervision.boot_id != self._house.clock.boot_id:
             await self._after_boot(failure)
@@ -253,6 +274,7 @@ class Instance:
                 failure,
                 attempt=attempt,
                 chance=random.random(),
+                was_ready=self.ready,
             )
             match decision:
                 case Retry():
@@ -260,7 +282,7 @@ class Instance:
                     failures = first or failure, failure
                     await self._wait_for(attempt + 1, decision.delay_ms, decision.reason, failures)
                 case GiveUp():
-                    await self._give_up(decision, attempt, failure)
+                    await self._give_up(decision, attempt, failure, first=attempt == 1)
                 case None:
                     await self._end(None if self.ready else failure)
 
@@ -347,24 +369,24 @@ class Instance:
             detail = "the supervisor ended in the middle of this launch; try again"
             raise Problem(self._ledger.supervision.stopping_for or SpawnFailed(detail=detail))
         launcher = self._house.launcher_of(ref)
-        if launcher is None:
-            attempt.liveness = "alive" if isinstance(ref, PinnedHandle) else "unknown"
-            await anyio.sleep_forever()
-            return
+        assert launcher is not None, "a record without one is untouchable, and is not run"
         while attempt.liveness == "unknown":
             self._doubt("it cannot be known whether the handle is ours")
             await anyio.sleep(UNKNOWN_RECHECK_S)
             await attempt.attach(launcher, ref)
-        self._catch_up()
+        await self._catch_up()
+        if attempt.liveness == "gone":
+            attempt.exit = await attempt.found_exit()
         supervision = self._ledger.supervision
         if supervision.intent == "stopping":
             cause = supervision.stopping_for
-            if cause is None or isinstance(cause, Cancelled):
+            if supervision.stop_asked:
+                self._resume("stop")
+            elif cause is None or isinstance(cause, Cancelled):
                 self._resume("restart" if supervision.restart_after_stop else "stop")
             if not self.ready:
                 raise Problem(cause or Cancelled())
-        elif attempt.liveness == "gone":
-            attempt.exit = await attempt.found_exit()
+        elif attempt.exit is not None:
             if not self.ready:
                 raise Problem(await attempt.exited_early(attempt.exit))
         else:
@@ -374,13 +396,20 @@ class Instance:
             if not self.ready:
                 await self._until_ready()
 
-    def _catch_up(self) -> None:
-        """Say what an earlier daemon wrote down and had no time to say."""
-        supervision = self._ledger.supervision
-        if self.ready and self._ledger.told:
-            launched, ready = supervision.launched_monotonic_ns, supervision.ready_monotonic_ns
-            waited_ms = (ready - launched) // 1_000_000 if ready and launched else 0
-            self._ledger.tell_once(Ready(port=self.record.port, waited_ms=waited_ms))
+    async def _catch_up(self) -> None:
+        """Say what an earlier daemon wrote down and had no time to say, or the other way round."""
+        ledger = self._ledger
+        launched = ledger.supervision.launched_monotonic_ns or self._house.clock.monotonic_ns()
+        told, ready = ledger.told.get(Ready), ledger.supervision.ready_monotonic_ns
+        if self.ready and ledger.told:
+            waited_ms = ((ready or launched) - launched) // 1_000_000
+            ledger.tell_once(Ready(port=self.record.port, waited_ms=waited_ms))
+        elif isinstance(told, Ready) and not self.ready:
+            now = rfc3339(self._house.clock.wall())
+            ready = launched + told.waited_ms * 1_000_000
+            await ledger.write_or_warn(ledger.draft(ready_at=now, ready_monotonic_ns=ready))
+            self.readies += 1
+            self._tell()
 
     def _resume(self, kind: Literal["restart", "stop"]) -> None:
         """Go on obeying a command; a stop that came meanwhile outranks it."""
@@ -463,21 +492,29 @@ class Instance:
         receipt = await self._clear_tree(grace)
         if receipt is None:
             await ledger.write_or_warn(
-                ledger.draft(intent="running", restart_after_stop=False, stopping_for=None)
+                ledger.draft(
+                    intent="running",
+                    restart_after_stop=False,
+                    stopping_for=None,
+                    stop_asked=False,
+                )
             )
             self._command = None
             self._tell()
             return False
+        self._tell_stopped(again=again, killed=receipt.killed)
+        return True
+
+    def _tell_stopped(self, *, again: bool, killed: tuple[MemberProcess, ...]) -> None:
         exit_ = self._attempt.exit
         self._ledger.tell_once(
             Stopped(
                 devices=() if again else self.record.devices,
                 exit_code=exit_.exit_code if exit_ else None,
                 signal=exit_.signal if exit_ else None,
-                killed=receipt.killed,
+                killed=killed,
             )
         )
-        return True
 
     async def _unwind(self, failure: LaunchFailure) -> LaunchFailure:
         """Undo an attempt that did not get ready, whatever it got hold of, then say why.
@@ -514,18 +551,34 @@ class Instance:
         """As ``_clear_tree``, but never giving up: nothing is freed before the tree is gone."""
         # Nothing tells when a handle that could not be judged can be.
         while await self._clear_tree(grace_ms) is None:
+            self._held_back = True
+            if self.failure is not None and not self.ready:
+                self._tell_failure(self.failure)
             self._tell()
             await anyio.sleep(UNKNOWN_RECHECK_S)
+        self._held_back = False
 
     async def _clear_tree(self, grace_ms: int) -> StopReceipt | None:
         """End every process of the instance. ``None`` where it may not be touched."""
-        try:
-            return await self._attempt.clear_tree(grace_ms, self._on_stuck)
-        except (NotOursError, CannotTellError) as error:
-            self._doubt(f"the stop was refused: {error}")
-            kind = NotOurs if isinstance(error, NotOursError) else CannotTell
-            self.refusal = kind(f"{self.name} was not touched: {error}")
-            return None
+        receipt: StopReceipt | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._note_stop)
+            try:
+                receipt = await self._attempt.clear_tree(grace_ms, self._on_stuck)
+            except (NotOursError, CannotTellError) as error:
+                self._doubt(f"the stop was refused: {error}")
+                kind = NotOurs if isinstance(error, NotOursError) else CannotTell
+                self.refusal = kind(f"{self.name} was not touched: {error}")
+            group.cancel_scope.cancel()
+        return receipt
+
+    async def _note_stop(self) -> None:
+        """A stop that comes while the tree is going anyway wins over whatever was to follow."""
+        await self.until(lambda it: it._command is not None and it._command.kind != "restart")
+        if self._ledger.supervision.intent == "stopping":
+            await self._ledger.write_or_warn(
+                self._ledger.draft(restart_after_stop=False, stop_asked=True)
+            )
 
     def _doubt(self, detail: str) -> None:
         """Once for as long as it is the same, however often it is looked at again."""
@@ -569,6 +622,7 @@ class Instance:
                 deadline_monotonic_ns=None,
                 restart_after_stop=False,
                 stopping_for=None,
+                stop_asked=False,
                 grace_monotonic_ns=None,
                 retry_at=retry_at,
                 retry_monotonic_ns=clock.monotonic_ns() + delay_ms * 1_000_000,
@@ -627,9 +681,12 @@ class Instance:
         self._ledger.tell_once(Stopped(devices=devices, exit_code=None, signal=None, killed=()))
         await self._end(self._ledger.supervision.last_failure)
 
-    async def _give_up(self, decision: GiveUp, attempts: int, failure: LaunchFailure) -> None:
-        first = self._ledger.supervision.first_failure or failure
-        newest, oldest, cut = bounded_pair(failure, first)
+    async def _give_up(
+        self, decision: GiveUp, attempts: int, failure: LaunchFailure, *, first: bool
+    ) -> None:
+        """``first``: no failure since the last stable period comes before this one."""
+        begun_with = None if first else self._ledger.supervision.first_failure
+        newest, oldest, cut = bounded_pair(failure, begun_with or failure)
         self._ledger.tell_once(
             GaveUp(
                 attempts=attempts,
@@ -676,9 +733,11 @@ class Instance:
         return None if self._policy == "never" else self._house.config.restart.unhealthy_ms or None
 
     def _was_stable(self) -> bool:
-        since = self._ledger.supervision.ready_monotonic_ns
-        lasted_ns = self._house.clock.monotonic_ns() - since if since else 0
-        return since is not None and lasted_ns >= self._house.config.restart.stable_ms * 1_000_000
+        """Whether it was seen to be ready for long enough. What nobody saw does not count."""
+        since, until = self._ledger.supervision.ready_monotonic_ns, self._attempt.ended_ns
+        if since is None or until is None:
+            return False
+        return until - since >= self._house.config.restart.stable_ms * 1_000_000
 
     def _new_attempt(self) -> None:
         self._attempt.close()

@@ -5,9 +5,8 @@ table and taken in one go on the event loop's thread. What makes it last is the 
 act, the write of its record; until that is on disk nobody is told about it.
 """
 
-import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
 from typing import Literal
 
@@ -21,9 +20,10 @@ from msgspec.structs import replace
 
 from supervisor import __version__
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.event import Released, SupervisorStarted, TaskCrashed, Warning_
+from supervisor.contracts.event import Released, SupervisorStarted, Warning_
 from supervisor.contracts.failure import (
     AlreadyRunning,
+    Cancelled,
     LaunchFailure,
 )
 from supervisor.contracts.host import DeviceId, HostProfile
@@ -51,6 +51,7 @@ from supervisor.lifecycle.errors import (
     Unavailable,
     WaitTimedOut,
 )
+from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Command, Instance
 from supervisor.lifecycle.order import Order, resolve
@@ -58,11 +59,11 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
-from supervisor.lifecycle.told import NOTHING, told_of_attempts
+from supervisor.lifecycle.told import History
 from supervisor.lifecycle.views import tombstone_view
 
-CRASH_PAUSE_S = (0.05, 0.5, 5.0, 30.0)
-"""Between a crash of an instance's task and its next run; the last one repeats."""
+FIRST_LOOK_S = 5.0
+"""How long the daemon's start waits to learn who of its engines lives."""
 
 log = structlog.get_logger(__name__)
 
@@ -90,11 +91,13 @@ class LocalSupervisor(Supervisor):
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self._house.logs.run, name="logs")
-            taken_up = await self._take_up()
-            task_status.started(taken_up)
             rounds = Rounds(lambda: tuple(self._instances.values()))
-            tasks.start_soon(rounds.run, name="rounds")
+            taken_up = await self._take_up()
+            self._keep_house("logs", self._house.logs.run)
+            self._keep_house("quarantine", self._quarantine.watch)
+            self._keep_house("rounds", rounds.run)
+            await self._known()
+            task_status.started(taken_up)
             await self._autostart()
             await anyio.sleep_forever()
 
@@ -116,28 +119,45 @@ class LocalSupervisor(Supervisor):
             )
         )
         self._quarantine.admit(loaded.quarantined, await self._strays(loaded.records))
-        assert self._tasks is not None, "serve() runs first"
-        self._tasks.start_soon(self._quarantine.watch, name="quarantine")
-        told = told_of_attempts(house.bus.history)
+        with anyio.move_on_after(FIRST_LOOK_S):
+            await self._quarantine.look()
+        said = History(house.bus.history)
         for name, record in loaded.records.items():
-            writable = name not in loaded.read_only
             spec = engine_spec(record.engine)
+            untouchable = self._untouchable(record, newer=name in loaded.read_only)
             instance = Instance(
                 house,
                 record,
                 spec,
                 self._ended,
                 prepare=self._desk.again,
-                told=told.get(record.nonce, NOTHING),
-                writable=writable,
+                told=said.of(record),
+                untouchable=untouchable,
             )
             self._instances[name] = instance
-            if writable:
+            if untouchable is None:
                 self._start(instance)
-            else:
-                detail = "a newer version wrote this record; it is kept as it is"
-                house.publish(Warning_(instance=name, code="record-newer", detail=detail))
+            elif not isinstance(record.ref, PinnedHandle):
+                house.publish(Warning_(instance=name, code="record-newer", detail=untouchable))
         return len(loaded.records)
+
+    def _untouchable(self, record: InstanceRecord, *, newer: bool) -> str | None:
+        """Why a record is kept as it is, with its lease, and nobody acts on it."""
+        if newer:
+            return "a newer version wrote this record"
+        if record.supervision is UNSET:
+            return "the record does not say how it was launched"
+        if isinstance(record.ref, PinnedHandle):
+            return "it is a pinned hold"
+        if record.ref is not None and self._house.launcher_of(record.ref) is None:
+            return f"this daemon has no launcher for a {record.runtime} handle"
+        return None
+
+    async def _known(self) -> None:
+        """Until it is known of every instance whether its engine lives, but not for ever."""
+        with anyio.move_on_after(FIRST_LOOK_S):
+            for instance in tuple(self._instances.values()):
+                await instance.until(lambda it: it.known)
 
     async def _strays(self, records: Mapping[str, InstanceRecord]) -> list[Stray]:
         told = (it.supervision.cgroup for it in records.values() if it.supervision)
@@ -151,8 +171,12 @@ class LocalSupervisor(Supervisor):
             if recipe.autostart and name not in self._instances:
                 try:
                     await self.launch(LaunchParams(name=name, recipe=name, wait=False))
-                except LifecycleError as error:
-                    log.error("autostart failed", recipe=name, error=str(error))
+                except Exception as error:  # one recipe must not keep the others from starting
+                    log.error("autostart failed", recipe=name, error=repr(error))
+
+    def _keep_house(self, task: str, run: Callable[[], Awaitable[None]]) -> None:
+        assert self._tasks is not None, "serve() runs first"
+        self._tasks.start_soon(keep_going, self._house, task, run, name=task)
 
     def _start(self, instance: Instance) -> None:
         assert self._tasks is not None, "serve() runs first"
@@ -160,28 +184,19 @@ class LocalSupervisor(Supervisor):
 
     async def _keep(self, instance: Instance) -> None:
         """Run one instance's task to its end; a defect in it is news, and touches no other."""
-        for attempt in range(1 << 30):
-            try:
-                await instance.run()
-                return
-            except Exception as error:
-                pause = CRASH_PAUSE_S[min(attempt, len(CRASH_PAUSE_S) - 1)]
-                masked = instance.redactor.text
-                trace = masked("".join(traceback.format_exception(error)))
-                log.error("instance task crashed", instance=instance.name, exception=trace)
-                self._house.publish(
-                    TaskCrashed(
-                        instance=instance.name,
-                        nonce=instance.record.nonce,
-                        task=f"instance:{instance.name}",
-                        error=masked(f"{type(error).__name__}: {error}")[:2_000],
-                    )
-                )
-                instance.rewind()
-                await anyio.sleep(pause)
-            except BaseException:
-                instance.let_go()
-                raise
+        try:
+            await keep_going(
+                self._house,
+                f"instance:{instance.name}",
+                instance.run,
+                instance=instance.name,
+                nonce=instance.record.nonce,
+                mask=lambda text: instance.redactor.text(text),  # noqa: PLW0108 - it changes
+                between=instance.rewind,
+            )
+        except BaseException:
+            instance.let_go()
+            raise
 
     def _ended(self, instance: Instance, tombstone: Tombstone) -> None:
         if self._instances.get(instance.name) is instance:
@@ -194,9 +209,7 @@ class LocalSupervisor(Supervisor):
     # ── launch ───────────────────────────────────────────────────────────────
 
     async def launch(self, params: LaunchParams) -> InstanceView:
-        if self._leaving or self._draining:
-            going_on = "stopping" if self._leaving else "being drained"
-            raise Unavailable(f"the daemon is {going_on} and takes no new launches")
+        self._refuse_if_leaving()
         order = resolve(params, self._house.config.recipes)
         nonce = token_hex(16)
         try:
@@ -215,6 +228,11 @@ class LocalSupervisor(Supervisor):
             await instance.until(lambda it: it.readies > 0 or it.over)
         return self._outcome(instance)
 
+    def _refuse_if_leaving(self) -> None:
+        if self._leaving or self._draining:
+            going_on = "stopping" if self._leaving else "being drained"
+            raise Unavailable(f"the daemon is {going_on} and takes no new launches")
+
     def _outcome(self, instance: Instance) -> InstanceView:
         if instance.over and instance.failure is not None:
             raise LaunchRefused(instance.failure)
@@ -224,6 +242,7 @@ class LocalSupervisor(Supervisor):
         """Everything up to the moment at which the name, the devices and the port are taken."""
         found = await self._desk.look(order)
         # From here to the return there is no wait: that makes the reservation one step.
+        self._refuse_if_leaving()
         if order.name in self._instances or self._quarantine.bars(order.name):
             raise Problem(AlreadyRunning(name=order.name))
         record, preparation = self._desk.book(order, nonce, found)
@@ -266,8 +285,8 @@ class LocalSupervisor(Supervisor):
     def _refuse_untouchable(self, instance: Instance) -> None:
         if isinstance(instance.record.ref, PinnedHandle):
             raise PinnedInstance(f"{instance.name} is a pinned hold; release it instead")
-        if not instance.writable:
-            raise CannotTell(f"{instance.name} was written by a newer version; it was not touched")
+        if instance.untouchable is not None:
+            raise CannotTell(f"{instance.name} was not touched: {instance.untouchable}")
 
     async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         found = self._find(name, nonce)
@@ -281,6 +300,8 @@ class LocalSupervisor(Supervisor):
         await found.until(lambda it: it.readies > before or it.over or it.refusal is not None)
         if found.refusal is not None:
             raise found.refusal
+        if found.readies == before and found.failure is None:
+            raise LaunchRefused(Cancelled())  # a stop came in between, and won
         return self._outcome(found)
 
     async def release(self, name: str) -> tuple[DeviceId, ...]:

@@ -9,6 +9,7 @@ A cgroup that we made for an engine, which lives in it and has no record at all,
 Nothing of it is ever ended by us, for nobody can say any more what it was to do.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,28 +61,31 @@ class Quarantine:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._cases: dict[str, Case] = {}
+        self._cases: list[Case] = []
 
     def admit(self, items: Iterable[Quarantined], strays: Iterable[Stray]) -> None:
         """What loading the state directory could not read, and what it knows nothing about."""
-        lost = {stray.name: Case(_lost(stray)) for stray in strays}
-        self._cases = lost | {item.name: Case(item) for item in items}
+        self._cases = [Case(_lost(stray)) for stray in strays] + [Case(item) for item in items]
+
+    async def look(self) -> None:
+        """Look at each case once, and report it."""
+        for case in tuple(self._cases):
+            if not case.looked:
+                await self._look(case)
+                self._house.publish(_news(case.item))
 
     async def watch(self) -> None:
-        """Report each case, and go on looking while one may still be alive."""
-        for case in self._cases.values():
-            await self._look(case)
-            self._house.publish(_news(case.item))
-        while any(case.alive for case in self._cases.values()):
+        """Go on looking while one may still be alive."""
+        await self.look()
+        while any(case.alive for case in self._cases):
             await anyio.sleep(RECHECK_S)
-            for case in tuple(self._cases.values()):
+            for case in tuple(self._cases):
                 if case.alive:
                     await self._look(case)
 
     def bars(self, name: str) -> bool:
         """Whether an engine of this name may be running that no record tells about."""
-        case = self._cases.get(name)
-        return case is not None and (case.alive or not case.looked)
+        return any(case.alive or not case.looked for case in self._of(name))
 
     def withheld(
         self, offered: Sequence[AcceleratorInfo], claimed: Iterable[DeviceId]
@@ -89,8 +93,8 @@ class Quarantine:
         """Devices that go to nobody, each with the reason."""
         reasons: dict[DeviceId, str] = {}
         taken = set(claimed)
-        for name, case in self._cases.items():
-            certain = case.devices
+        for case in self._cases:
+            name, certain = _shown(case.item.name), case.devices
             if case.mute or not case.looked:
                 certain = tuple(
                     device.id
@@ -105,14 +109,21 @@ class Quarantine:
         return reasons
 
     def __contains__(self, name: str) -> bool:
-        return name in self._cases
+        return bool(self._of(name))
 
     async def release(self, name: str) -> tuple[DeviceId, ...]:
         """A person vouches that nothing of it runs: forget the file and what it held."""
-        case = self._cases.pop(name)
-        if case.item.reason != "lost":
-            await self._house.store.discard(case.item)
-        return case.devices
+        freed: list[DeviceId] = []
+        for case in self._of(name):
+            if case.item.reason != "lost":
+                await self._house.store.discard(case.item)
+            self._cases.remove(case)
+            freed += case.devices
+        return tuple(dict.fromkeys(freed))
+
+    def _of(self, name: str) -> list[Case]:
+        """A name can have several: files of its earlier lives, and a cgroup without a record."""
+        return [case for case in self._cases if _shown(case.item.name) == name]
 
     async def _look(self, case: Case) -> None:
         found: list[Bearer] = []
@@ -140,7 +151,14 @@ def _lost(stray: Stray) -> Quarantined:
 
 def _news(item: Quarantined) -> Event:
     if item.reason == "lost":
-        return Warning_(instance=item.name, code="engine-lost", detail=item.detail)
+        return Warning_(instance=_shown(item.name), code="engine-lost", detail=_shown(item.detail))
     return RecordQuarantined(
-        instance=item.name, path=str(item.path), reason=f"{item.reason}: {item.detail}"
+        instance=_shown(item.name),
+        path=_shown(str(item.path)),
+        reason=_shown(f"{item.reason}: {item.detail}"),
     )
+
+
+def _shown(text: str) -> str:
+    """A file's name may hold bytes that are no text, and events are text."""
+    return os.fsencode(text[:2_000]).decode("utf-8", "backslashreplace")

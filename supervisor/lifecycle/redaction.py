@@ -18,6 +18,8 @@ MASK = "***"
 SHORTEST_SECRET = 4
 """Masking every "1" in a log would hide more than it protects."""
 
+LINE_CHARS = 8
+
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?$", re.IGNORECASE)
 _PATTERNS = (
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
@@ -38,7 +40,10 @@ class Redactor:
     def of(cls, params: LaunchParams, plan: LaunchPlan | None) -> "Redactor":
         argv = [*(params.extra_args or ()), *(params.command or ()), *(plan.argv if plan else ())]
         env = {**(params.env or {}), **(plan.env if plan else {})}
-        found = {*secret_values(argv), *_secret_env(env)}
+        whole = {*secret_values(argv), *_secret_env(env)}
+        # A log shows a key file's lines one by one.
+        lines = {line for value in whole for line in value.splitlines() if len(line) >= LINE_CHARS}
+        found = whole | lines
         long_first = sorted(found, key=lambda secret: (-len(secret), secret))
         return cls(tuple(value for value in long_first if len(value) >= SHORTEST_SECRET))
 

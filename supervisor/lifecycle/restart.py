@@ -52,6 +52,7 @@ def decide(
     *,
     attempt: int,
     chance: float,
+    was_ready: bool,
 ) -> Retry | GiveUp | None:
     """What follows the failure of attempt number ``attempt`` since the last stable period.
 
@@ -62,7 +63,7 @@ def decide(
     """
     if policy == "never":
         return None
-    if hopeless(failure):
+    if hopeless(failure, by_log=not was_ready):
         return GiveUp("the cause will not go away by trying again")
     if attempt >= config.max_attempts:
         return GiveUp(f"{attempt} attempts in a row failed")
@@ -76,13 +77,17 @@ def _stretched(pause_ms: int, jitter: float, chance: float) -> int:
     return round(pause_ms * (1 + jitter * chance))
 
 
-def hopeless(failure: LaunchFailure) -> bool:
-    """Whether another attempt would only repeat this failure."""
+def hopeless(failure: LaunchFailure, *, by_log: bool) -> bool:
+    """Whether another attempt would only repeat this failure.
+
+    ``by_log``: what the engine's log says counts. An engine that had been ready logs what its
+    users send, and none of that may keep it from coming back.
+    """
     match failure:
         case SpawnFailed():
-            return failure.reason in _HOPELESS or _diagnosed(failure)
+            return failure.reason in _HOPELESS or (by_log and _diagnosed(failure))
         case ExitedEarly() | UnhealthyTimeout():
-            return _diagnosed(failure)
+            return by_log and _diagnosed(failure)
         case UnsupportedFailure() | AlreadyRunning() | InstallFailed() | Cancelled():
             return True
         case NoCapacity():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from supervisor.contracts.event import MemberLost, MemberProcess
+from supervisor.contracts.instance import HandleReference
 from supervisor.launchers.base import CannotTellError
 from supervisor.lifecycle.instance import Instance
 
@@ -43,12 +44,20 @@ class MemberWatch:
         return lost
 
 
+Run = tuple[str, HandleReference | None]
+"""One attempt of one launch."""
+
+
+def _run_of(instance: Instance) -> Run:
+    return instance.record.nonce, instance.record.ref
+
+
 class Rounds:
     """Goes round for as long as it is not cancelled."""
 
     def __init__(self, instances: Callable[[], Iterable[Instance]]) -> None:
         self._instances = instances
-        self._watches: dict[str, MemberWatch] = {}
+        self._watches: dict[Run, MemberWatch] = {}
 
     async def run(self) -> None:
         while True:
@@ -58,8 +67,8 @@ class Rounds:
     async def once(self) -> None:
         """Look at every ready instance, all in one go."""
         ready = [instance for instance in self._instances() if instance.ready]
-        nonces = {instance.record.nonce for instance in ready}
-        self._watches = {n: self._watches.get(n, MemberWatch()) for n in nonces}
+        runs = [_run_of(instance) for instance in ready]
+        self._watches = {run: self._watches.get(run, MemberWatch()) for run in runs}
         async with anyio.create_task_group() as looks:
             for instance in ready:
                 looks.start_soon(self._look, instance)
@@ -71,6 +80,7 @@ class Rounds:
             return
         if members is None:
             return
-        lost = self._watches[instance.record.nonce].compare(members)
+        watch = self._watches.get(_run_of(instance))
+        lost = watch.compare(members) if watch else ()
         for member in lost[:MOST_EVENTS]:
             instance.publish(MemberLost(member=member))

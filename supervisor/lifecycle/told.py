@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from supervisor.bus import Published
-from supervisor.contracts.event import Event, Reserved, Restarting
+from supervisor.contracts.event import Event, LaunchFailed, Reserved, Restarting, Spawned
+from supervisor.contracts.instance import InstanceRecord
 
 Told = Mapping[type[Event], Event]
 """Of one attempt: the last event of each kind."""
@@ -17,17 +18,32 @@ Told = Mapping[type[Event], Event]
 NOTHING: Told = MappingProxyType({})
 
 
-def told_of_attempts(history: Iterable[Published]) -> dict[str, Told]:
-    """Of each launch, by nonce: what was said since its newest attempt began.
+class History:
+    """What was said of each launch, attempt by attempt, as far as the events reach back."""
 
-    Nothing where the history does not reach back to it.
-    """
-    found: dict[str, dict[type[Event], Event]] = {}
-    for published in history:
-        event = published.event
-        if event.nonce:
-            note(found.setdefault(event.nonce, {}), event)
-    return dict(found)
+    def __init__(self, events: Iterable[Published]) -> None:
+        self._attempts: dict[str, list[dict[type[Event], Event]]] = {}
+        for published in events:
+            event = published.event
+            if not event.nonce:
+                continue
+            if isinstance(event, Reserved | Restarting):
+                self._attempts.setdefault(event.nonce, []).append({})
+            elif isinstance(event, LaunchFailed):  # there may have been no time for ``reserved``
+                self._attempts.setdefault(event.nonce, [{}])
+            if attempts := self._attempts.get(event.nonce):
+                attempts[-1][type(event)] = event
+
+    def of(self, record: InstanceRecord) -> Told:
+        """Of the attempt that the record is about: the newest one, unless a disk that was full has
+        kept the record behind.
+        """
+        attempts = self._attempts.get(record.nonce, [])
+        for told in reversed(attempts):
+            spawned = told.get(Spawned)
+            if isinstance(spawned, Spawned) and spawned.ref == record.ref:
+                return told
+        return attempts[-1] if attempts else NOTHING
 
 
 def note(told: dict[type[Event], Event], event: Event) -> None:

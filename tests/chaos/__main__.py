@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.chaos.nursery import Nursery
 def main() -> int:
     options = _arguments()
     sys.stdout.write(f"seed {options.seed}\n")
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, Nursery() as nursery:
+    folder = tempfile.mkdtemp(prefix="chaos-")
+    with Nursery() as nursery:
         outcome = campaign(
             Path(folder),
             nursery,
@@ -24,6 +26,10 @@ def main() -> int:
             on_kill=_progress if sys.stderr.isatty() else lambda outcome: None,
         )
     sys.stdout.write(table(outcome))
+    if outcome.good:
+        shutil.rmtree(folder)
+    else:
+        sys.stdout.write(f"  what is left of it lies in {folder}\n")
     return 0 if outcome.good else 1
 
 

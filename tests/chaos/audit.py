@@ -33,7 +33,7 @@ import msgspec
 
 from supervisor.contracts.instance import InstanceRecord, ProcessHandle
 from tests.chaos import journal
-from tests.chaos.book import Book, Entry, bearers
+from tests.chaos.book import Book, Entry, bearers, lives
 from tests.chaos.traffic import Orders
 from tests.chaos.world import World
 
@@ -92,10 +92,12 @@ class Audit:
                 self._add("corrupt record", f"{path} is left of an earlier daemon")
 
     def at_rest(self) -> None:
-        """No order is open: soon records and engines are one."""
+        """No order is open: each difference between records and engines goes away soon."""
         deadline = time.monotonic() + REST_S
-        while (wrong := list(self._differences())) and time.monotonic() < deadline:
+        wrong = set(self._differences())
+        while wrong and time.monotonic() < deadline:
             time.sleep(0.02)
+            wrong &= set(self._differences())
         for figure, detail in wrong:
             self._add(figure, detail)
 
@@ -109,14 +111,9 @@ class Audit:
                 yield figure, f"{_name(entry)} has no record"
             elif entry.what == "start" and entry.key not in handles:
                 yield "lost engine", f"{_name(entry)} is not the one in its record"
-        living = {entry.key for entry in self.book.living()}
         for record in records.values():
             handle = _handle(record)
-            if (
-                handle is not None
-                and handle not in living
-                and self._world.records().get(record.name) == record
-            ):
+            if handle is not None and not lives(*handle):
                 yield "lost engine", f"{record.name} {record.nonce[:8]} {handle} is not there"
 
     def of_the_orders(self, orders: Orders) -> None:

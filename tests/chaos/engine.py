@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from tests.parts.stub_engine import Stub, read
@@ -28,6 +28,14 @@ class Witness(Stub):
         self.book = os.open(self["book"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.register_at_fork(after_in_child=lambda: self.note("child"))
         self.note("start")
+        end = os._exit
+
+        def exit_by_itself(status: int) -> NoReturn:
+            if not self.terms:
+                self.note("exit")
+            end(status)
+
+        os._exit = exit_by_itself
         for device in self.devices:
             lock = os.open(f"{self['locks']}/{device}", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -42,11 +50,6 @@ class Witness(Stub):
     def on_term(self, *_: object) -> None:
         self.note("term")
         super().on_term()
-
-    def expire(self) -> None:
-        time.sleep(self.seconds("exit-after"))
-        self.note("exit")
-        os._exit(int(self["exit-code"]))
 
     def note(self, what: str, device: str = "") -> None:
         line = {
