@@ -117,6 +117,29 @@ def bounded_tail(text: str, limit: int = TAIL_BYTES) -> str:
     return whole_lines if newline and whole_lines else tail
 
 
+DETAIL_CHARS = 2_000
+
+
+def bounded(failure: LaunchFailure) -> LaunchFailure:
+    """The failure with a detail that fits an event line, however long a path in it is.
+
+    To be applied where a failure is made: event and reply then carry the same one.
+    """
+    match failure:
+        case SpawnFailed() | InstallFailed():
+            return replace(failure, detail=_shortened(failure.detail))
+        case NoCapacity(detail=str() as detail):
+            return replace(failure, detail=_shortened(detail))
+        case UnsupportedFailure():
+            return replace(failure, reason=_shortened(failure.reason))
+        case _:
+            return failure
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…"
+
+
 def bounded_pair(
     newest: LaunchFailure, first: LaunchFailure
 ) -> tuple[LaunchFailure, LaunchFailure, bool]:

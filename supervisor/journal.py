@@ -26,7 +26,13 @@ import structlog
 
 from supervisor.bus import Published, flat
 from supervisor.contracts._base import Fact
-from supervisor.contracts.event import Event, JournalGap, Stamp, SupervisorStopping
+from supervisor.contracts.event import (
+    Event,
+    JournalGap,
+    Stamp,
+    SupervisorStarted,
+    SupervisorStopping,
+)
 
 ROTATE_BYTES = 64 << 20
 KEEP_ROTATED = 4
@@ -65,7 +71,7 @@ def prepare(path: Path, continuity: Path, boot_id: str) -> Tail:
     _drop_torn_line(path)
     events = _read_tail(path) or _read_tail(_rotated(path, 1))
     known = _read_continuity(continuity)
-    clean = bool(events) and isinstance(events[-1].event, SupervisorStopping)
+    clean = _ended_cleanly(events)
     continues = known and events and events[-1].stamp.epoch == known.epoch
     if known and continues and (clean or known.boot_id == boot_id):
         _write_continuity(continuity, Continuity(epoch=known.epoch, boot_id=boot_id))
@@ -73,6 +79,16 @@ def prepare(path: Path, continuity: Path, boot_id: str) -> Tail:
     epoch = token_hex(4)
     _write_continuity(continuity, Continuity(epoch=epoch, boot_id=boot_id))
     return Tail(epoch, 0, ())
+
+
+def _ended_cleanly(events: tuple[Published, ...]) -> bool:
+    """The daemon said goodbye. What its instances said after that was flushed with it."""
+    for published in reversed(events):
+        if isinstance(published.event, SupervisorStopping):
+            return True
+        if isinstance(published.event, SupervisorStarted):
+            return False
+    return False
 
 
 class Journal:

@@ -9,7 +9,8 @@ import dataclasses
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -37,12 +38,14 @@ from supervisor.instances.state_dir import supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
 from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
 from supervisor.rpc.server import RpcServer
 from supervisor.rpc.socket import listen
 
 FAREWELL_S = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger(__name__)
 
@@ -75,22 +78,27 @@ async def run(
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, at, step)
         supervisor = LocalSupervisor(house, _describe(house))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(unit.beat)
-            taken_up = await tasks.start(supervisor.serve)
-            unit.fds.drop_unknown(view.record.nonce for view in supervisor.list())
-            _settle_memory()
-            async with RpcServer(supervisor, bus, listener, config.access):
-                log.info("serving", socket=paths.socket, instances=taken_up, version=__version__)
-                tasks.start_soon(unit.report, bus, lag, lambda: supervisor.info().counts)
-                tasks.start_soon(cgroups.probe)
-                reason = await _until_told(journal, unit)
-                detached = supervisor.leave()
-                unit.stopping(detached)
-                farewell = bus.publish(SupervisorStopping(reason=reason, detached=detached))
-                log.info("leaving", reason=reason, engines_left_running=detached)
-                await _delivered(bus, farewell)
-            tasks.cancel_scope.cancel()
+        # Open to the very end: a second signal must not cut the leaving short.
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(unit.beat)
+                taken_up = await tasks.start(supervisor.serve)
+                unit.fds.drop_unknown(view.record.nonce for view in supervisor.list())
+                _settle_memory()
+                async with RpcServer(supervisor, bus, listener, config.access):
+                    log.info(
+                        "serving", socket=paths.socket, instances=taken_up, version=__version__
+                    )
+                    report = partial(unit.report, bus, lag, lambda: supervisor.info().counts)
+                    tasks.start_soon(keep_going, house, "status", report)
+                    tasks.start_soon(keep_going, house, "cgroups", cgroups.probe)
+                    reason = await _until_told(signals, journal, unit)
+                    detached = supervisor.leave()
+                    unit.stopping(detached)
+                    farewell = bus.publish(SupervisorStopping(reason=reason, detached=detached))
+                    log.info("leaving", reason=reason, engines_left_running=detached)
+                    await _delivered(bus, farewell)
+                tasks.cancel_scope.cancel()
     finally:
         listener.close()
         journal.close()
@@ -181,12 +189,11 @@ def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
     return lambda counts: replace(about, counts=counts)
 
 
-async def _until_told(journal: Journal, unit: Unit) -> str:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async for number in signals:
-            if number == signal.SIGHUP:
-                with unit.reloading():
-                    journal.reopen()
-            else:
-                return signal.Signals(number).name
+async def _until_told(signals: AsyncIterator[signal.Signals], journal: Journal, unit: Unit) -> str:
+    async for number in signals:
+        if number == signal.SIGHUP:
+            with unit.reloading():
+                journal.reopen()
+        else:
+            return signal.Signals(number).name
     raise AssertionError("the signal stream does not end by itself")

@@ -352,7 +352,9 @@ class Attempt:
 
     async def tail(self) -> str:
         """The end of the engine's log, fit for an event."""
-        raw = await read_tail(self._ledger.supervision.log_path, LOG_TAIL_BYTES)
+        raw = await read_tail(
+            self._ledger.supervision.log_path, LOG_TAIL_BYTES, self._house.reading
+        )
         return self._ledger.redactor.tail(raw)
 
     async def _timed_out(self, waited_ms: int, last: NotReady) -> UnhealthyTimeout:

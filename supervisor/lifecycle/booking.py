@@ -15,6 +15,7 @@ from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFai
 from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
 from supervisor.engines.registry import engine_spec, support_of
+from supervisor.health.address import AddressError, literal_addresses, probe_addresses
 from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
 from supervisor.instances.ports import pick, taken_ports
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
@@ -35,6 +36,8 @@ class Surroundings:
     snapshot: DeviceSnapshot
     spec: ComputeEngineSpec
     runtime: EngineRuntimeKind
+    address: str
+    """The bind host, looked up if it was a name."""
 
 
 class BookingDesk:
@@ -50,7 +53,10 @@ class BookingDesk:
         inventory = self._house.inventory
         host, snapshot = await inventory.profile(), await inventory.snapshot()
         spec, runtime = self._supported(order, host)
-        return Surroundings(host=host, snapshot=snapshot, spec=spec, runtime=runtime)
+        address = await _address(order.bind_host)
+        return Surroundings(
+            host=host, snapshot=snapshot, spec=spec, runtime=runtime, address=address
+        )
 
     def book(
         self, order: Order, nonce: str, found: Surroundings
@@ -62,7 +68,9 @@ class BookingDesk:
         granted = self.devices(order, found)
         preparation = self.preparation(order, found)
         preparation.check_lease(granted.devices)
-        return self._record(order, nonce, found.runtime, granted, self.port(order)), preparation
+        return self._record(
+            order, nonce, found.runtime, granted, self.port(order, found)
+        ), preparation
 
     async def again(self, record: InstanceRecord) -> Preparation:
         """For another attempt of an instance that keeps its name, port and devices."""
@@ -81,6 +89,7 @@ class BookingDesk:
             spec=found.spec,
             host=found.host,
             runtime=found.runtime,
+            address=found.address,
             accelerators=accelerators,
             taken_ports=lambda: taken_ports(self._records()),
         )
@@ -116,12 +125,12 @@ class BookingDesk:
             )
         return granted
 
-    def port(self, order: Order) -> int:
+    def port(self, order: Order, found: Surroundings) -> int:
         """The explicit port, or one of the pool. Raises ``Problem``."""
         taken = taken_ports(self._records())
         pool = self._house.config.ports
         if order.port is None:
-            port = pick(pool.first, pool.last, order.bind_host, taken)
+            port = pick(pool.first, pool.last, found.address, taken)
             detail = f"no port of the pool {pool.first} to {pool.last} is free"
         else:
             port = None if order.port in taken else order.port
@@ -177,3 +186,12 @@ class BookingDesk:
         """Those of the devices that this host has."""
         here = {device.id for device in found.snapshot.accelerators}
         return tuple(device for device in devices if device in here)
+
+
+async def _address(bind_host: str) -> str:
+    if literal_addresses(bind_host) is not None:
+        return bind_host
+    try:
+        return str((await probe_addresses(bind_host))[0])
+    except AddressError as error:
+        raise Problem(SpawnFailed(detail=str(error))) from error

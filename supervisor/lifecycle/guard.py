@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 async def keep_going(
     house: House,
     task: str,
-    run: Callable[[], Awaitable[None]],
+    run: Callable[[], Awaitable[object]],
     *,
     instance: str | None = None,
     nonce: str | None = None,

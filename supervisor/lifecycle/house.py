@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import anyio
+
 from supervisor.bus import Bus
 from supervisor.clock import Clock
 from supervisor.contracts.config import Config
@@ -15,6 +17,8 @@ from supervisor.instances.state import Now
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.logs.keeper import LogKeeper
+
+LOOKERS = 16
 
 
 def _pass(step: str) -> None:
@@ -35,6 +39,10 @@ class House:
     supervisor_id: str
     inherited_env: Mapping[str, str]
     """The daemon's own environment, from which an engine gets a defined part."""
+    looking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
+    """Threads that look at models and programs, which may lie on a mount that hangs."""
+    reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
+    """Threads that read engine logs."""
     at: Callable[[str], None] = field(default=_pass)
     """Called at each named step of a life; a test raises, or dies, in it."""
     logs: LogKeeper = field(init=False)

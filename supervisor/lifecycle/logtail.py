@@ -9,10 +9,12 @@ READ_SECONDS = 0.5
 """A log on a hung file system must not hold back the news of an exit."""
 
 
-async def read_tail(path: str | None, limit: int) -> str:
+async def read_tail(path: str | None, limit: int, threads: anyio.CapacityLimiter) -> str:
     """The lines within the last ``limit`` bytes. Empty where they cannot be had in time."""
     if path is None:
         return ""
     with anyio.move_on_after(READ_SECONDS):
-        return await anyio.to_thread.run_sync(tail_text, path, limit, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(
+            tail_text, path, limit, abandon_on_cancel=True, limiter=threads
+        )
     return ""

@@ -37,6 +37,7 @@ from supervisor.contracts.instance import (
 from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
 from supervisor.engines.registry import engine_spec
 from supervisor.failures import sentence, to_event
+from supervisor.instances.durable import StoreError
 from supervisor.launchers.base import Stray
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
@@ -174,7 +175,7 @@ class LocalSupervisor(Supervisor):
                 except Exception as error:  # one recipe must not keep the others from starting
                     log.error("autostart failed", recipe=name, error=repr(error))
 
-    def _keep_house(self, task: str, run: Callable[[], Awaitable[None]]) -> None:
+    def _keep_house(self, task: str, run: Callable[[], Awaitable[object]]) -> None:
         assert self._tasks is not None, "serve() runs first"
         self._tasks.start_soon(keep_going, self._house, task, run, name=task)
 
@@ -309,7 +310,10 @@ class LocalSupervisor(Supervisor):
             raise NotOurs(f"{name} is a running instance, and no hold; stop it instead")
         if name not in self._quarantine:
             raise NoSuchInstance(f"there is no hold named {name!r}")
-        devices = await self._quarantine.release(name)
+        try:
+            devices = await self._quarantine.release(name)
+        except StoreError as error:
+            raise Unavailable(f"the file of {name} could not be removed: {error}") from error
         self._house.publish(Released(instance=name, devices=devices))
         return devices
 
@@ -414,12 +418,13 @@ class LocalSupervisor(Supervisor):
         try:
             if order.name in self._instances:
                 raise Problem(AlreadyRunning(name=order.name))
-            devices, port = self._desk.devices(order, found).devices, self._desk.port(order)
+            devices = self._desk.devices(order, found).devices
+            port = self._desk.port(order, found)
         except Problem as problem:
             fit = problem.failure
         binary = order.binary or found.spec.default_binary
         try:
-            binary = await anyio.to_thread.run_sync(preparation.find_binary)
+            binary = await preparation.binary()
         except Problem as problem:
             fit = fit or problem.failure
         preparation.check_lease(devices)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor.contracts.engine import ComputeEngineSpec
 from supervisor.contracts.failure import InstallFailed, LaunchFailure, SpawnFailed
+from supervisor.failures import bounded
 from supervisor.instances.ports import port_state
 from supervisor.lifecycle.order import Order
 from supervisor.logs.series import remove
@@ -17,7 +18,7 @@ class Problem(Exception):
 
     def __init__(self, failure: LaunchFailure) -> None:
         super().__init__(failure)
-        self.failure = failure
+        self.failure = bounded(failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

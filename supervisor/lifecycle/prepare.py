@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
@@ -13,6 +16,7 @@ from supervisor.contracts.engine import (
     LaunchRequest,
     PlanNotes,
 )
+from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.host import Accelerator, DeviceId, HostProfile
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.engines.devices import apply_devices, lease_violation
@@ -23,12 +27,17 @@ from supervisor.lifecycle.errors import InvalidLaunch
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import (
+    Problem,
     check_model,
     check_port,
     find_program,
     make_log_path,
     wanted_program,
 )
+
+T = TypeVar("T")
+
+LOOK_S = 30.0
 
 OWN_PREFIX = "ENGINE_SUPERVISOR_"
 
@@ -50,13 +59,15 @@ class Preparation:
     spec: ComputeEngineSpec
     host: HostProfile
     runtime: EngineRuntimeKind
+    address: str
+    """Where the engine will listen; no name that has to be looked up."""
     accelerators: Mapping[DeviceId, Accelerator]
     taken_ports: Callable[[], frozenset[int]]
     """Those that records hold at this moment."""
 
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
-        binary, log_path = await anyio.to_thread.run_sync(self._look, record)
+        binary, log_path = await self._in_time(partial(self._look, record))
         plan = self.plan(record.devices, record.port, binary)
         return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path))
 
@@ -97,25 +108,41 @@ class Preparation:
             binary=binary,
         )
 
+    async def binary(self) -> str:
+        """The program's absolute path. Raises ``Problem``."""
+        return await self._in_time(self._find_binary)
+
+    async def _in_time(self, look: Callable[[], T]) -> T:
+        """Look in a thread that is left behind when a file system hangs."""
+        with anyio.move_on_after(LOOK_S):
+            return await anyio.to_thread.run_sync(
+                look, abandon_on_cancel=True, limiter=self.house.looking
+            )
+        raise Problem(
+            SpawnFailed(
+                detail="looking at the model, the program and the log took longer than "
+                f"{LOOK_S:g} s; does a file system hang?"
+            )
+        )
+
     async def another_port(self, record: InstanceRecord) -> int | None:
         """Another pool port, if a stranger holds the one of this record; else ``None``."""
-        host, pool = self.order.bind_host, self.house.config.ports
+        host, pool = self.address, self.house.config.ports
         if self.order.port is not None or port_state(host, record.port) != "taken":
             return None
         return pick(pool.first, pool.last, host, self.taken_ports())
 
     def _look(self, record: InstanceRecord) -> tuple[str, str]:
         order = self.order
-        binary = self.find_binary()
+        binary = self._find_binary()
         check_model(order)
-        check_port(order.bind_host, record.port, explicit=order.port is not None)
+        check_port(self.address, record.port, explicit=order.port is not None)
         stamp = record.started_at.translate(str.maketrans("", "", "-:."))
         attempt = record.supervision.attempt if record.supervision else 1
         stem = f"{stamp}-{record.nonce[:8]}-{attempt:04}-{record.port}"
         return binary, make_log_path(self.house.paths.log_dir, record.name, stem)
 
-    def find_binary(self) -> str:
-        """The program's absolute path. Raises ``Problem``."""
+    def _find_binary(self) -> str:
         engines = self.house.config.engines
         configured: str | None = getattr(engines, self.order.engine) or None
         program = wanted_program(self.order, self.spec, configured)
