@@ -113,7 +113,7 @@ class Instance:
         if untouchable is not None and not isinstance(record.ref, PinnedHandle):
             self._attempt.liveness = "unknown"
         self._held_back = False
-        self.known = self._fresh
+        self.known = self._fresh or untouchable is not None or record.ref is None
         """Whether it was looked at, so that what the view says is seen and not assumed."""
         self.reserved = not self._fresh
         self.readies = int(was_ready(record))
@@ -198,8 +198,10 @@ class Instance:
         """Attempt after attempt, until none is to follow. Returns when the record is gone."""
         while self.tombstone is None:
             if self._ledger.supervision.intent == "waiting":
+                self._become_known()
                 await self._sit_out()
             elif self._is_stopped_pause:
+                self._become_known()
                 await self._end_pause()
             else:
                 await self._follow(await self._try())
@@ -431,11 +433,11 @@ class Instance:
             if unwell is None:
                 with self._interruptible():
                     unwell = await attempt.watch(self._unhealthy_limit, self._tell_exit)
+            if attempt.exit is not None and (self._last_words or self._command is None):
+                return await self._ended_by_itself(attempt.exit)
             if self._command is not None:
                 if await self._take_down(self._command.kind, self._command.grace_ms):
                     return None
-            elif attempt.exit is not None:
-                return await self._ended_by_itself(attempt.exit)
             elif unwell is not None and await self._take_down("unhealthy", None, unwell):
                 return unwell
 

@@ -275,12 +275,17 @@ async def test_a_cancelled_open_leaves_an_engine_that_can_be_attached(ground: Gr
     assert [member.name for member in await running.members()] == ["sleep"]
 
 
+def own_children() -> set[int]:
+    return {stat.pid for stat in processes() if stat.ppid == os.getpid()}
+
+
 async def test_no_process_and_no_descriptor_is_a_spawn_error(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    before = own_children()
     for target in ("subprocess.Popen", "socket.socketpair"):
         with monkeypatch.context() as patch:
             patch.setattr(target, refused)
@@ -290,4 +295,4 @@ async def test_no_process_and_no_descriptor_is_a_spawn_error(
         patch.setattr(os, "pidfd_open", refused)
         with pytest.raises(SpawnError):
             await ground.prepare("true")
-    assert not [stat for stat in processes() if stat.ppid == os.getpid()]
+    assert own_children() == before

@@ -125,7 +125,9 @@ def test_what_is_dropped_is_forgotten_by_systemd_too(address: str, manager: Mana
     os.close(write)
 
 
-def test_what_belongs_to_no_record_goes_and_what_was_taken_stays(address: str, manager: Manager) -> None:
+def test_what_belongs_to_no_record_goes_and_what_was_taken_stays(
+    address: str, manager: Manager
+) -> None:
     read, write = os.pipe()
     store = FdStore(Notifier(address), {"engine-a-1": read, "engine-b-2": write})
     assert store.take("engine-a-1") == read
