@@ -114,6 +114,7 @@ def launch_params(args: argparse.Namespace) -> LaunchParams:
         command=rest if args.verbatim else UNSET,
         restart=given("restart"),
         ready_deadline_ms=given("ready_deadline_ms"),
+        deep_check_ms=given("deep_check_ms"),
         stall_ms=given("stall_ms"),
         ready_cap_ms=given("ready_cap_ms"),
         install=given("install"),
@@ -159,6 +160,12 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="MS",
         help="give it more time while its log shows progress: so long after the last of it",
+    )
+    flag(
+        "--deep-check-ms",
+        type=int,
+        metavar="MS",
+        help="once ready, make it answer a tiny request this often",
     )
     flag("--ready-cap-ms", type=int, metavar="MS", help="but no longer than this in all")
     flag(

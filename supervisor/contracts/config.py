@@ -61,6 +61,8 @@ class Recipe(_Table, frozen=True, kw_only=True):
     command: tuple[str, ...] | UnsetType = UNSET
     restart: RestartPolicy | UnsetType = UNSET
     ready_deadline_ms: int | UnsetType = UNSET
+    deep_check_ms: int | UnsetType = UNSET
+    """Makes the ready engine answer a tiny request this often, its queue included."""
     stall_ms: int | UnsetType = UNSET
     ready_cap_ms: int | UnsetType = UNSET
     autostart: bool = False

@@ -74,6 +74,8 @@ class HealthCheck(Fact, frozen=True, kw_only=True):
     unhealthy_after: int | UnsetType = UNSET
     """Consecutive misses after ready that make an instance unhealthy (default 3)."""
     ready: ReadyRequest | UnsetType = UNSET
+    deep: ReadyRequest | UnsetType = UNSET
+    """Makes a ready engine do a little of its real work; asked only where a launch wants it."""
 
 
 class PortBinding(Fact, frozen=True, kw_only=True):

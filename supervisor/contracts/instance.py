@@ -96,6 +96,8 @@ class LaunchParams(Wire, frozen=True, kw_only=True):
     """The argv to run, verbatim, in place of the planned one."""
     restart: RestartPolicy | UnsetType = UNSET
     ready_deadline_ms: int | UnsetType = UNSET
+    deep_check_ms: int | UnsetType = UNSET
+    """Once ready, make the engine do a little of its real work this often; a failure is a miss."""
     stall_ms: int | UnsetType = UNSET
     """With it the deadline moves: never nearer than this to the last progress in the log."""
     ready_cap_ms: int | UnsetType = UNSET

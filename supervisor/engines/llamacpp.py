@@ -11,6 +11,7 @@ from supervisor.contracts.engine import (
     EngineSupport,
     HealthCheck,
     MetricMap,
+    ReadyRequest,
     StopStyle,
 )
 from supervisor.contracts.host import Accelerator, HostProfile
@@ -129,7 +130,14 @@ SPELLING = Spelling(
     path_prefix=API_PREFIX,
 )
 
-HEALTH = HealthCheck(path="/health", ready_deadline_ms=300_000, interval_ms=250)
+HEALTH = HealthCheck(
+    path="/health",
+    ready_deadline_ms=300_000,
+    interval_ms=250,
+    deep=ReadyRequest(
+        method="POST", path="/v1/completions", body='{"prompt": "1", "max_tokens": 1}'
+    ),
+)
 """It listens before it loads and says 503 meanwhile; loading is bound by the disk."""
 
 METRIC_NAMES: MetricMap = {

@@ -238,7 +238,12 @@ def _with_image(plan: LaunchPlan, request: LaunchRequest, container: Container) 
 def _health(rows: Rows, said: Mapping[Flag, str]) -> HealthCheck:
     moved = rows.spelling.path_prefix
     prefix = said.get(moved) if moved else None
-    return replace(rows.health, path=prefix + rows.health.path) if prefix else rows.health
+    if not prefix:
+        return rows.health
+    health = replace(rows.health, path=prefix + rows.health.path)
+    if health.deep is not UNSET:
+        health = replace(health, deep=replace(health.deep, path=prefix + health.deep.path))
+    return health
 
 
 def _cut_note(spelling: Spelling, flag: str) -> str:

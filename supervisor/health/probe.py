@@ -22,6 +22,7 @@ from supervisor.health.outcome import Lost, Miss, NotReady, Outcome, Ready, prin
 from supervisor.health.proof import Owner, prove
 
 DEFAULT_TIMEOUT_MS = 5_000
+DEEP_TIMEOUT_S = 30.0
 
 _TRY_THE_NEXT = frozenset({"refused", "unreachable", "foreign"})
 _EXCERPT = 4096
@@ -63,6 +64,9 @@ class Probe:
         self._requests = [self._health]
         if (proof := check.ready) is not UNSET:
             self._requests.append(self._request(proof.method, proof.path, proof.body))
+        self._deep: Request | None = None
+        if (deep := check.deep) is not UNSET:
+            self._deep = self._request(deep.method, deep.path, deep.body)
         self._busy = anyio.Lock(fast_acquire=True)
         self._parked: Connection | None = None
         self._kept: Line | None = None
@@ -81,6 +85,14 @@ class Probe:
         replaced, and only the fresh one counts.
         """
         return await self._outcome_of(self._ask_kept, self._timeout_s)
+
+    async def deep(self) -> Outcome:
+        """Make the engine do a little of its real work, on a fresh connection; where its check
+        knows no such request, as ``health``. An engine that is full of work lets this one queue.
+        """
+        if self._deep is None:
+            return await self.health()
+        return await self._outcome_of(self._ask_deeply, max(self._timeout_s, DEEP_TIMEOUT_S))
 
     async def close(self) -> None:
         """Close what is open between probes. A probe in flight is its own task's to cancel."""
@@ -119,6 +131,14 @@ class Probe:
             finally:
                 await line.close()
         return text
+
+    async def _ask_deeply(self, deadline: float) -> str:
+        assert self._deep is not None, "only asked where there is one"
+        line = await self._open(self._deep, deadline)
+        try:
+            return await _ask(line, self._deep, deadline)
+        finally:
+            await line.close()
 
     async def _ask_kept(self, deadline: float) -> str:
         line, self._kept = self._kept, None

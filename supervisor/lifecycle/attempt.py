@@ -239,13 +239,20 @@ class Attempt:
         if plan is None:
             await anyio.sleep_forever()
             raise AssertionError
+        monotonic_ns = self._house.clock.monotonic_ns
+        every_ms = self._ledger.supervision.launch.deep_check_ms
+        every_ns = every_ms * 1_000_000 if every_ms else None
+        due_ns = monotonic_ns() + (every_ns or 0)
         # Nothing tells when a name can be resolved again.
         while (addresses := await self._addresses()) is None:  # noqa: ASYNC110
             await anyio.sleep(RELAXED_S)
         async with self._probing(plan, addresses) as probe:
             while True:
                 await anyio.sleep(RELAXED_S)
-                seen = await probe.health()
+                deep = every_ns is not None and monotonic_ns() >= due_ns
+                seen = await (probe.deep() if deep else probe.health())
+                if deep and every_ns:
+                    due_ns = monotonic_ns() + every_ns
                 lasted_ms = self._judge(seen)
                 if isinstance(seen, NotReady) and give_up_ms and lasted_ms >= give_up_ms:
                     return await self._timed_out(lasted_ms, seen)

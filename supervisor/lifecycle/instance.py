@@ -416,9 +416,18 @@ class Instance:
     def _resume(self, kind: Literal["restart", "stop"]) -> None:
         """Go on obeying a command; a stop that came meanwhile outranks it."""
         if self._command is None or self._command.kind == "restart":
-            until = self._ledger.supervision.grace_monotonic_ns
-            left_ns = until - self._house.clock.monotonic_ns() if until else None
-            self._command = Command(kind, None if left_ns is None else max(0, left_ns) // 1_000_000)
+            self._command = Command(kind, None)
+
+    def _grace_ms(self, asked: int | None, usual: int) -> int:
+        """As asked; else what is left to an engine that is being stopped already; else as usual."""
+        if asked is not None:
+            return asked
+        supervision, now = self._ledger.supervision, self._house.now()
+        until = supervision.grace_monotonic_ns
+        begun = supervision.intent == "stopping" and supervision.boot_id == now.boot_id
+        if until is None or not begun:
+            return usual
+        return max(0, until - now.monotonic_ns) // 1_000_000
 
     def _grace_end(self, grace_ms: int) -> int:
         return self._house.clock.monotonic_ns() + grace_ms * 1_000_000
@@ -480,7 +489,7 @@ class Instance:
     ) -> bool:
         """End an engine that had been ready. False where it may not be touched."""
         ledger, again = self._ledger, reason not in ("stop", "cancel")
-        grace = self._style.grace_ms if grace_ms is None else grace_ms
+        grace = self._grace_ms(grace_ms, self._style.grace_ms)
         await ledger.write_or_warn(
             ledger.draft(
                 intent="stopping",
@@ -533,9 +542,8 @@ class Instance:
         attempt, ledger, command = self._attempt, self._ledger, self._command
         await attempt.undo_opening()
         if attempt.running is not None:
-            grace_ms = self._style.grace_ms if attempt.exit is None else EARLY_EXIT_GRACE_MS
-            if command is not None and command.grace_ms is not None:
-                grace_ms = command.grace_ms
+            usual = self._style.grace_ms if attempt.exit is None else EARLY_EXIT_GRACE_MS
+            grace_ms = self._grace_ms(command.grace_ms if command else None, usual)
             await ledger.write_or_warn(
                 ledger.draft(
                     intent="stopping",

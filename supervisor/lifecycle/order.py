@@ -15,6 +15,8 @@ from supervisor.engines.registry import engine_spec
 from supervisor.lifecycle.errors import InvalidLaunch, NoSuchRecipe
 
 _NAME = re.compile(NAME_PATTERN)
+SHORTEST_DEEP_CHECK_MS = 10_000
+"""The pace of the ordinary probes, which a deeper one takes the turn of."""
 SHORTEST_STALL_MS = 1_000
 """Logs are looked at four times a second; less would be a matter of luck."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -158,6 +160,8 @@ def _check_amounts(params: LaunchParams) -> None:
 
 
 def _check_deadline(params: LaunchParams) -> None:
+    if params.deep_check_ms is not UNSET and params.deep_check_ms < SHORTEST_DEEP_CHECK_MS:
+        raise InvalidLaunch(f"deepCheckMs must be at least {SHORTEST_DEEP_CHECK_MS}")
     if params.stall_ms is UNSET:
         if params.ready_cap_ms is not UNSET:
             raise InvalidLaunch("readyCapMs bounds a deadline that moves: give stallMs as well")

@@ -56,7 +56,7 @@ class Audit:
         self._world = world
         self.book = Book(world.book.path)  # of its own: the clients read theirs in their threads
         self._found: dict[str, set[str]] = {figure: set() for figure in FIGURES}
-        self._left: set[tuple[str, int] | None] = set()
+        self._left: set[tuple[str, int, int] | None] = set()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -171,9 +171,11 @@ def _handle(record: InstanceRecord) -> tuple[int, int] | None:
     return record.ref.pid, int((record.ref.start_token or ":0").rpartition(":")[2])
 
 
-def _identity(path: Path) -> tuple[str, int] | None:
+def _identity(path: Path) -> tuple[str, int, int] | None:
+    """Numbers of files come round as pids do; so the time of the last write belongs to it."""
     with suppress(FileNotFoundError):  # a living daemon has just renamed it
-        return str(path), path.stat().st_ino
+        seen = path.stat()
+        return str(path), seen.st_ino, seen.st_mtime_ns
     return None
 
 

@@ -78,7 +78,8 @@ REASONS = (
     "/workdir-missing"
 )
 OURS: dict[type[msgspec.Struct], str] = {
-    engine.HealthCheck: "timeoutMs?:number unhealthyAfter?:number ready?:ReadyRequest",
+    engine.HealthCheck: "timeoutMs?:number unhealthyAfter?:number ready?:ReadyRequest "
+    "deep?:ReadyRequest",
     engine.LaunchPlan: "bindHost?:string shmBytes?:number ulimits?:{number} groups?:[number]",
     instance.ProcessHandle: "pidfdInode?:number",
     instance.InstanceRecord: "supervision?:Supervision",

@@ -4,7 +4,9 @@ import socket
 import time
 
 import pytest
+from msgspec.structs import replace
 
+from supervisor.contracts.engine import ReadyRequest
 from supervisor.health.outcome import NotReady, Outcome, Ready
 from tests.health.parts import (
     OK,
@@ -182,3 +184,30 @@ async def test_descriptors_stay_flat() -> None:
                 for _ in range(125):
                     assert isinstance(await probe.readiness(), NotReady)
     assert open_fds() == before
+
+
+@pytest.mark.parametrize(("works", "expected"), [(True, "ready"), (False, "status")])
+async def test_a_deep_check_finds_an_engine_that_is_well_and_does_not_work(
+    works: bool, expected: str
+) -> None:
+    seen: list[bytes] = []
+
+    def handle(conn: socket.socket) -> None:
+        request = read_request(conn)
+        seen.append(request.split(b" HTTP")[0])
+        well = b"GET /health" in request or works
+        conn.sendall(OK if well else with_body(b"", "500 Internal Server Error"))
+
+    deep = ReadyRequest(method="POST", path="/v1/completions", body='{"max_tokens": 1}')
+    with Server(handle) as server:
+        health = replace(check(timeout_ms=2_000), deep=deep)
+        async with probe_of(server.port, health=health) as probe:
+            assert kind(await probe.readiness()) == "ready"
+            assert kind(await probe.deep()) == expected
+    assert seen == [b"GET /health", b"POST /v1/completions"]
+
+
+async def test_without_such_a_request_a_deep_check_is_the_ordinary_one() -> None:
+    with Server(replies(OK)) as server:
+        async with probe_of(server.port, health=check()) as probe:
+            assert (await probe.deep()).text == "GET /health: HTTP 200"
