@@ -13,7 +13,7 @@ import msgspec
 from bench.spread import Spread, spread
 from bench.stage import Stage
 
-Unit = Literal["ms", "µs", "/s", ""]
+Unit = Literal["ms", "µs", "/s", "%", "MB", ""]
 """Of every number in a row; the empty one counts things."""
 Stat = Literal["p50", "p95", "p99", "most"]
 
@@ -26,6 +26,8 @@ class Bound:
     limit: float
     beyond: str | None = None
     """The limit is on top of the same statistic of this control of the row."""
+    times: float = 1
+    """Of that control."""
     at_least: bool = False
 
     def holds(self, ours: Spread, beside: Mapping[str, Spread]) -> bool | None:
@@ -34,13 +36,16 @@ class Bound:
         if self.beyond is not None:
             if self.beyond not in beside:
                 return None
-            limit += _of(beside[self.beyond], self.stat)
+            limit += self.times * _of(beside[self.beyond], self.stat)
         return value >= limit if self.at_least else value <= limit
 
     def text(self, unit: Unit) -> str:
         sign = "≥" if self.at_least else "≤"
-        onto = f"{self.beyond} + " if self.beyond else ""
-        return f"{self.stat} {sign} {onto}{self.limit:g} {unit}".rstrip()
+        if self.beyond is None:
+            return f"{self.stat} {sign} {self.limit:g} {unit}".rstrip()
+        control = self.beyond if self.times == 1 else f"{self.times:g} x {self.beyond}"
+        more = f" + {self.limit:g} {unit}".rstrip() if self.limit else ""
+        return f"{self.stat} {sign} {control}{more}"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,16 +2,21 @@
 
 from bench.figure import Figure
 from bench.figures import (
+    adoption,
     cli,
     events,
     exit_bus,
     exit_socket,
+    hung,
+    idle,
     launch,
     plan,
     ready,
     rpc,
     spawn,
     squatter,
+    start,
+    stop,
     subscribers,
 )
 
@@ -23,6 +28,11 @@ FIGURES: dict[str, Figure] = {
         ready,
         exit_bus,
         exit_socket,
+        hung,
+        stop,
+        adoption,
+        start,
+        idle,
         rpc,
         cli,
         events,

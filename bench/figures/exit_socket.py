@@ -1,9 +1,9 @@
 """How long after an engine's death its ``exited`` event is at a subscriber on the socket.
 
 Counted as in ``exit-bus``. Two daemons: one whose engines are its children, one that was killed
-and begun again, so that its engines are somebody else's. supervisord (an event listener) and circus
-(its pub/sub) have the same program, and lose one child each in turns with ours; they are asked for
-fewer deaths, because they take seconds over one.
+and begun again, so that its engines are somebody else's. supervisord (an event listener), circus
+(its pub/sub) and s6 (its event directories) have the same program, and lose one child each in turns
+with ours; they are asked for fewer deaths, because the first two take seconds over one.
 """
 
 import random
@@ -15,11 +15,13 @@ from bench.figure import Bound, Figure, Row, row
 from bench.parts.circus import circus
 from bench.parts.daemon import daemon
 from bench.parts.helpers import Death, Observer, observer
+from bench.parts.s6 import s6
 from bench.parts.subscriber import subscriber
 from bench.parts.supervisord import supervisord
 from bench.stage import Stage
 
-OWN, ADOPTED, SUPERVISORD, CIRCUS = "own", "adopted", "supervisord", "circus"
+OWN, ADOPTED = "own", "adopted"
+SUPERVISORD, CIRCUS, S6 = "supervisord", "circus", "s6"
 PEER_PATIENCE_S = 8.0
 BOUNDS = (Bound(stat="p50", limit=2), Bound(stat="p99", limit=10))
 
@@ -63,6 +65,11 @@ def peer_sides(stage: Stage, stack: ExitStack, count: int) -> dict[str, Side]:
     if first is not None:
         news = first.news
         sides[SUPERVISORD] = Side(first.pids(), lambda name: news.heard(name, PEER_PATIENCE_S))
+    third = stack.enter_context(s6(stage.peers, stage.sub(S6), stage.engine, count))
+    if third is not None:
+        word = third.news
+        pids = stack.enter_context(third.told())
+        sides[S6] = Side(pids, lambda name: word.heard(name, PEER_PATIENCE_S))
     if stage.scale == "quick":  # it takes up to five seconds over a death
         return sides
     second = stack.enter_context(circus(stage.peers, stage.sub(CIRCUS), stage.engine, count))
@@ -90,7 +97,7 @@ def measure(stage: Stage) -> Iterable[Row]:
                 side.kill_one(watcher)
                 time.sleep(random.uniform(0.02, 0.06))
     lags = {kind: side.lags() for kind, side in sides.items()}
-    peers = {kind: samples for kind, samples in lags.items() if kind in (SUPERVISORD, CIRCUS)}
+    peers = {kind: samples for kind, samples in lags.items() if kind not in (OWN, ADOPTED)}
     notes = [
         f"{kind} did not tell of {side.untold} deaths within {PEER_PATIENCE_S:g} s"
         for kind, side in sides.items()

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,13 +18,16 @@ from bench.parts.peers import Peers, end, environment
 class Circus:
     """Its watchers are called ``p0``, ``p1``, and so on."""
 
+    pid: int
+    began_ns: int
+    """When its program was started."""
     pids: dict[str, int]
     news: News
 
 
 @contextmanager
 def circus(
-    peers: Peers, folder: Path, engine: EngineProgram, count: int
+    peers: Peers, folder: Path, engine: EngineProgram, count: int, *, flags: tuple[str, ...] = ()
 ) -> Iterator[Circus | None]:
     """A running one with its defaults, or ``None`` where it is not installed."""
     program, python = peers.bin("circusd"), peers.bin("python")
@@ -35,12 +39,14 @@ def circus(
     config.write_text(
         f"[circus]\nendpoint = {commands}\npubsub_endpoint = {published}\nstatsd = False\n"
         + "".join(
-            f"[watcher:p{number}]\ncmd = {engine.path}\nargs = --stub-life 900\nnumprocesses = 1\n"
-            "graceful_timeout = 1\nclose_child_stdout = True\nclose_child_stderr = True\n"
+            f"[watcher:p{number}]\ncmd = {engine.path}\nnumprocesses = 1\n"
+            f"args = --stub-life 900 {' '.join(flags)}\ngraceful_timeout = 1\n"
+            "close_child_stdout = True\nclose_child_stderr = True\n"
             for number in range(count)
         )
     )
     news = News(folder / "news")
+    began_ns = time.monotonic_ns()
     process = subprocess.Popen(
         [program, str(config)],
         stdin=subprocess.DEVNULL,
@@ -60,7 +66,7 @@ def circus(
         ) as listener:
             assert listener.stdout
             pids = json.loads(listener.stdout.readline())
-            yield Circus(pids, news)
+            yield Circus(process.pid, began_ns, pids, news)
     finally:
         end(process)
         news.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from msgspec import UNSET
 
@@ -16,7 +17,7 @@ from bench.parts.engine import EngineProgram
 from supervisor.client import Client, DaemonUnreachable
 from supervisor.contracts.instance import InstanceView, LaunchParams, ProcessHandle
 from supervisor.contracts.paths import PREFIX
-from supervisor.contracts.rpc import StopParams
+from supervisor.contracts.rpc import DrainParams
 
 START = "import sys; from supervisor.daemon import main; sys.exit(main())"
 READY_S = 15.0
@@ -31,7 +32,14 @@ def port_pool() -> tuple[int, int]:
 
 
 def launch_params(
-    engine: EngineProgram, name: str, flags: tuple[str, ...], *, wait: bool, port: int = 0
+    engine: EngineProgram,
+    name: str,
+    flags: tuple[str, ...],
+    *,
+    wait: bool,
+    port: int = 0,
+    device: str | None = None,
+    deadline_ms: int = 0,
 ) -> LaunchParams:
     return LaunchParams(
         name=name,
@@ -40,6 +48,8 @@ def launch_params(
         binary=engine.path,
         extra_args=flags,
         port=port or UNSET,
+        devices=(device,) if device else UNSET,
+        ready_deadline_ms=deadline_ms or UNSET,
         wait=wait,
     )
 
@@ -47,15 +57,29 @@ def launch_params(
 class Daemon:
     """``engined`` in a process of its own. It can be killed and begun again on the same records."""
 
-    def __init__(self, folder: Path, engine: EngineProgram) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engine: EngineProgram,
+        *,
+        cgroups: Literal["auto", "off"] = "auto",
+        devices: int = 0,
+    ) -> None:
+        """With ``devices``, so many engines get one each, to themselves."""
         self.folder = folder
         self.engine = engine
         self.socket = str(folder / "s")
         first, last = port_pool()
+        self.devices = tuple(f"card:{number}" for number in range(devices))
         self._config = folder / "engined.toml"
         self._config.write_text(
             f'socket = "{self.socket}"\nstate-dir = "{folder}/state"\nlog-dir = "{folder}/log"\n'
-            f'log-level = "warning"\n[ports]\nfirst = {first}\nlast = {last}\n'
+            f'log-level = "warning"\ncgroups = "{cgroups}"\n'
+            f"[ports]\nfirst = {first}\nlast = {last}\n"
+            + "".join(
+                f'[[devices.static]]\nid = "{card}"\naccelerator = "cuda"\n'
+                for card in self.devices
+            )
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,8 +88,13 @@ class Daemon:
         assert self._process is not None, "it was not started"
         return self._process.pid
 
-    def start(self) -> None:
-        """Return once it answers, and so has taken up every record."""
+    @property
+    def events(self) -> Path:
+        """The journal's file."""
+        return self.folder / "log" / "events.jsonl"
+
+    def begin(self) -> None:
+        """Start the program, and do not wait for it."""
         env = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
         with (self.folder / "engined.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -75,6 +104,10 @@ class Daemon:
                 stderr=log,
                 env=env,
             )
+
+    def start(self) -> None:
+        """Return once it answers, and so has taken up every record."""
+        self.begin()
         deadline = time.monotonic() + READY_S
         while True:
             try:
@@ -82,10 +115,13 @@ class Daemon:
                     client.info()
                 return
             except DaemonUnreachable:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if self.ended() or time.monotonic() > deadline:
                     said = (self.folder / "engined.log").read_text(errors="replace")
                     raise RuntimeError(f"engined did not start: {said[-2000:]}") from None
                 time.sleep(0.01)
+
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
         """As if it had crashed; its engines run on."""
@@ -100,8 +136,7 @@ class Daemon:
             return
         if self._process.poll() is None:
             with self.client() as client:
-                for view in client.list().instances:
-                    client.stop(StopParams(name=view.record.name, grace_ms=1_000))
+                client.drain(DrainParams(grace_ms=1_000))
             self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(5)
@@ -117,7 +152,8 @@ class Daemon:
         with self.client() as client:
             for number in range(count):
                 name, every = f"{prefix}{number}", (*self.engine.flags(), *flags)
-                client.launch(launch_params(self.engine, name, every, wait=False))
+                device = self.devices[number] if self.devices else None
+                client.launch(launch_params(self.engine, name, every, wait=False, device=device))
             for number in range(count):
                 client.wait(f"{prefix}{number}", "ready", timeout_ms=60_000)
             return {view.record.name: pid_of(view) for view in client.list().instances}
@@ -130,9 +166,15 @@ def pid_of(view: InstanceView) -> int:
 
 
 @contextmanager
-def daemon(folder: Path, engine: EngineProgram) -> Iterator[Daemon]:
+def daemon(
+    folder: Path,
+    engine: EngineProgram,
+    *,
+    cgroups: Literal["auto", "off"] = "auto",
+    devices: int = 0,
+) -> Iterator[Daemon]:
     """A running one."""
-    one = Daemon(folder, engine)
+    one = Daemon(folder, engine, cgroups=cgroups, devices=devices)
     try:
         one.start()
         yield one

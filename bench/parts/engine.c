@@ -1,16 +1,19 @@
 /* The least that can be called an engine: tells when its main began, answers /health, sleeps.
  *
  * It takes the flags of the stub engine of the tests (--stub-announce, --stub-load, --host, --port,
- * --stub-reuse-port, --stub-loading refuse) and ignores all others, so that either can be launched
- * in the other's place. Its announcement is "PID MONOTONIC_NS"; with a load of L seconds it answers
+ * --stub-reuse-port, --stub-loading refuse, --stub-health silent, --stub-defer-accept,
+ * --stub-children detached+deaf, --stub-children-file) and ignores all others, so that either can be
+ * launched in the other's place. Its announcement is "PID MONOTONIC_NS"; with a load of L seconds it answers
  * 503 until that moment + L, and 200 from then on. It ends by itself after --stub-life seconds. */
 #include <arpa/inet.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +39,31 @@ static void announce(const char *path, long long began) {
     close(link);
 }
 
-static int answer(int client, long long ready_at) {
+/* A grandchild that left the session and lost its parent, and does not hear TERM. */
+static void bear(const char *told, int life) {
+    int ends[2], pid = 0;
+    if (pipe(ends)) return;
+    pid_t child = fork();
+    if (!child) {
+        setsid();
+        if (fork()) _exit(0);
+        signal(SIGTERM, SIG_IGN);
+        alarm(life);
+        pid = getpid();
+        write(ends[1], &pid, sizeof pid);
+        for (;;) pause();
+    }
+    waitpid(child, NULL, 0);
+    read(ends[0], &pid, sizeof pid);
+    close(ends[0]);
+    close(ends[1]);
+    FILE *file = told ? fopen(told, "w") : NULL;
+    if (!file) return;
+    fprintf(file, "%d\n", pid);
+    fclose(file);
+}
+
+static int answer(int client, long long ready_at, int silent) {
     static const char yes[] = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
                               "Content-Length: 16\r\n\r\n{\"status\": \"ok\"}";
     static const char no[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -44,17 +71,18 @@ static int answer(int client, long long ready_at) {
     char request[4096];
     ssize_t size = recv(client, request, sizeof request, 0); /* ours come whole, in one piece */
     if (size <= 0) return 0;
+    if (silent) return 1;
     const char *reply = now_ns() >= ready_at ? yes : no;
     return send(client, reply, strlen(reply), MSG_NOSIGNAL) > 0;
 }
 
-static void serve(int listener, long long ready_at) {
+static void serve(int listener, long long ready_at, int silent) {
     struct pollfd fds[64] = {{.fd = listener, .events = POLLIN}};
     int count = 1;
     for (;;) {
         poll(fds, count, -1);
         for (int i = count - 1; i > 0; i--) {
-            if (!fds[i].revents || answer(fds[i].fd, ready_at)) continue;
+            if (!fds[i].revents || answer(fds[i].fd, ready_at, silent)) continue;
             close(fds[i].fd);
             fds[i] = fds[--count];
         }
@@ -69,7 +97,10 @@ int main(int argc, char **argv) {
     long long began = now_ns();
     const char *told = knob(argc, argv, "--stub-announce", NULL);
     if (told) announce(told, began);
-    alarm(atoi(knob(argc, argv, "--stub-life", "600")));
+    int life = atoi(knob(argc, argv, "--stub-life", "600"));
+    alarm(life);
+    if (!strcmp(knob(argc, argv, "--stub-children", ""), "detached+deaf"))
+        bear(knob(argc, argv, "--stub-children-file", NULL), life);
     int port = atoi(knob(argc, argv, "--port", "0"));
     double load = atof(knob(argc, argv, "--stub-load", "0"));
     if (!strcmp(knob(argc, argv, "--stub-loading", "503"), "refuse")) usleep(load * 1e6);
@@ -84,5 +115,7 @@ int main(int argc, char **argv) {
         perror("bind");
         return 1;
     }
-    serve(listener, began + (long long)(load * 1e9));
+    if (knob(argc, argv, "--stub-defer-accept", NULL)) for (;;) pause();
+    serve(listener, began + (long long)(load * 1e9),
+          !strcmp(knob(argc, argv, "--stub-health", "ok"), "silent"));
 }

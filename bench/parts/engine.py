@@ -8,8 +8,9 @@ both sides of every comparison.
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,12 +83,36 @@ class Announcements:
         pid, at_ns = self._socket.recv(64).split()
         return Began(int(pid), int(at_ns))
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
+    def crowd(self, count: int) -> "Crowd":
+        """Of so many that begin at the same time: the kernel lets no more than ten of them wait."""
+        one = Crowd(self, count)
+        one.start()
+        return one
 
     def close(self) -> None:
         self._socket.close()
         Path(self.path).unlink(missing_ok=True)
+
+
+class Crowd(threading.Thread):
+    """Takes the announcements as they come."""
+
+    def __init__(self, told: Announcements, count: int) -> None:
+        super().__init__(name="crowd", daemon=True)
+        self._told, self._count = told, count
+        self._began: list[Began] = []
+
+    def run(self) -> None:
+        with suppress(TimeoutError):
+            while len(self._began) < self._count:
+                self._began.append(self._told.next())
+
+    def all(self) -> list[Began]:
+        """Once everybody began. Raises ``RuntimeError`` where somebody never does."""
+        self.join()
+        if len(self._began) < self._count:
+            raise RuntimeError(f"{len(self._began)} of {self._count} began")
+        return self._began
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """The supervisor on the bench's own event loop, for what shows only from inside the process."""
 
 import asyncio
+import gc
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +13,23 @@ import anyio
 import structlog
 
 from bench.parts.daemon import port_pool
-from supervisor.bus import Bus, Published
+from supervisor.bus import Bus, Published, Recorder
 from supervisor.clock import SystemClock, rfc3339
 from supervisor.contracts.config import Config, PortsConfig
 from supervisor.contracts.host import SELF
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.daemon.cgroup import own_cgroup_root
+from supervisor.daemon.watchdog import JournalLag
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
+from supervisor.devices.static import StaticProbe
 from supervisor.instances.state_dir import lock_state_dir, supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Journal, prepare
 from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.launchers.process.keeper import NoKeeper
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
 
@@ -43,6 +47,7 @@ class Inside:
 @asynccontextmanager
 async def inside(folder: Path) -> AsyncIterator[Inside]:
     """Wired as the daemon is, with a journal, on the records that ``folder`` may hold already.
+    There is no service manager: no watchdog, and nobody who keeps pidfds over a restart.
 
     At the end it lets go of the engines, as a daemon does; the stage's sweep ends them.
     """
@@ -53,24 +58,38 @@ async def inside(folder: Path) -> AsyncIterator[Inside]:
     for place in (paths.state_dir, paths.log_dir):
         os.makedirs(place, mode=0o700, exist_ok=True)
     with lock_state_dir(paths.state_dir):
-        house, journal = furnish(paths)
+        house, journal, cgroups = furnish(paths)
         supervisor = LocalSupervisor(house, lambda counts: _about(house, counts))
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(supervisor.serve)
-                yield Inside(supervisor=supervisor, house=house)
+                with settled_memory():
+                    yield Inside(supervisor=supervisor, house=house)
                 supervisor.leave()
                 tasks.cancel_scope.cancel()
         finally:
             journal.close()
+            cgroups.leave()
 
 
-def furnish(paths: Paths) -> tuple[House, Journal]:
+@contextmanager
+def settled_memory() -> Iterator[None]:
+    """As the daemon keeps what is there for good out of the collector's full rounds."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def furnish(paths: Paths) -> tuple[House, Journal, Cgroups]:
     clock = SystemClock()
     tail = prepare(Path(paths.events), Path(paths.state_dir) / "journal.json", clock.boot_id)
     bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
     bus.restore(tail.events)
-    journal = journal_of(bus, Path(paths.events))
+    lag = JournalLag(bus)
+    journal = journal_of(bus, Path(paths.events), lag.watched)
     own_id = supervisor_id(paths.state_dir)
     cgroups = Cgroups(own_cgroup_root(own_id))
     first, last = port_pool()
@@ -78,10 +97,12 @@ def furnish(paths: Paths) -> tuple[House, Journal]:
         clock=clock,
         bus=bus,
         store=RecordStore(paths.state_dir),
-        launchers={"process": ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups)},
+        launchers={
+            "process": ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=NoKeeper())
+        },
         inventory=Inventory(
-            (CpuProbe(cpu_model()),),
-            (paths.state_dir,),
+            (StaticProbe(()), CpuProbe(cpu_model())),
+            (paths.state_dir, paths.log_dir),
             monotonic_ns=clock.monotonic_ns,
             wall=clock.wall,
             stamp=rfc3339,
@@ -91,10 +112,12 @@ def furnish(paths: Paths) -> tuple[House, Journal]:
         supervisor_id=own_id,
         inherited_env=dict(os.environ),
     )
-    return house, journal
+    return house, journal, cgroups
 
 
-def journal_of(bus: Bus, path: Path) -> Journal:
+def journal_of(
+    bus: Bus, path: Path, watched: Callable[[Recorder], Recorder] = lambda record: record
+) -> Journal:
     """A journal at ``path`` that delivers to ``bus`` on the running loop, as the daemon's does."""
     loop = asyncio.get_running_loop()
 
@@ -102,7 +125,7 @@ def journal_of(bus: Bus, path: Path) -> Journal:
         loop.call_soon_threadsafe(bus.deliver, events)
 
     journal = Journal(path, deliver)
-    bus.attach(journal.record)
+    bus.attach(watched(journal.record))
     return journal
 
 

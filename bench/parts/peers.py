@@ -1,4 +1,5 @@
-"""The peers' own environment: supervisord and circus, pinned, apart from ours.
+"""Where the peers come from: supervisord and circus, pinned, from an environment of their own; s6
+from the system, as Debian's packages ``s6`` and ``execline`` have it.
 
 Apart because the Supervisor project owns the import name that we use too. It lies in the user's
 cache, is made at the first run that wants a peer, and is kept. Where it cannot be made (no
@@ -6,10 +7,12 @@ network), figures go without their peers and the report says why.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+S6_PROGRAMS = ("s6-svscan", "s6-supervise", "execlineb")
 PINS = ("supervisor==4.3.0", "circus==0.19.0")
 INSTALL_S = 180
 END_S = 2.0
@@ -19,14 +22,29 @@ class Peers:
     """Installed when first asked for; asked once."""
 
     def __init__(self, *, wanted: bool = True) -> None:
-        self.missing: str | None = None if wanted else "not asked for"
+        self._wanted = wanted
+        self._reasons: dict[str, str] = {}
         self._folder: Path | None = None
 
+    @property
+    def missing(self) -> str | None:
+        """Which of those that were asked for are not there, and why."""
+        if not self._wanted:
+            return "not asked for"
+        return "; ".join(self._reasons.values()) or None
+
     def bin(self, program: str) -> str | None:
-        """The path of a peer's program, or ``None``; then ``missing`` says why."""
-        if self._folder is None and self.missing is None:
+        """The path of a Python peer's program, or ``None``; then ``missing`` says why."""
+        if self._folder is None and self._wanted and "python" not in self._reasons:
             self._folder = self._install()
         return None if self._folder is None else str(self._folder / "bin" / program)
+
+    def s6(self) -> bool:
+        """Whether s6 is installed; where it is not, ``missing`` says so."""
+        absent = [program for program in S6_PROGRAMS if shutil.which(program) is None]
+        if absent and self._wanted:
+            self._reasons["s6"] = f"no {absent[0]}: apt-get install s6 execline"
+        return self._wanted and not absent
 
     def _install(self) -> Path | None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -44,10 +62,11 @@ class Peers:
                     command, capture_output=True, check=True, text=True, timeout=INSTALL_S
                 )
             except subprocess.CalledProcessError as error:
-                self.missing = f"{' '.join(command[-3:])}: {_last_line(error.stderr)}"
+                said = _last_line(error.stderr)
+                self._reasons["python"] = f"{' '.join(command[-3:])}: {said}"
                 return None
             except (OSError, subprocess.TimeoutExpired) as error:
-                self.missing = f"the peers' environment could not be made: {error}"
+                self._reasons["python"] = f"the peers' environment could not be made: {error}"
                 return None
         done.touch()
         return folder

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 import xmlrpc.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from bench.parts.peers import Peers, end, environment
 
 LISTENER = Path(__file__).with_name("supervisord_listener.py")
 START_S = 20.0
+STOPPED, RUNNING = 0, 20
+"""Its own numbers."""
 
 
 class Supervisord:
-    """Its programs are called ``p0``, ``p1``, and so on, and run from the start."""
+    """Its programs are called ``p0``, ``p1``, and so on."""
 
-    def __init__(self, config: Path, path: str, count: int, news: News) -> None:
+    def __init__(self, config: Path, path: str, pid: int, count: int, news: News) -> None:
+        self.pid = pid
         self.config = str(config)
         self.news = news
         self._transport = _Transport(path)
@@ -31,12 +34,24 @@ class Supervisord:
 
     def pids(self) -> dict[str, int]:
         """Of all programs, once all of them run."""
+        found = self._once(RUNNING)
+        return {one["name"]: one["pid"] for one in found}
+
+    def known(self) -> None:
+        """Return once it knows all of its programs, none of which runs."""
+        self._once(STOPPED)
+
+    def start_all(self) -> None:
+        """Returns before they run."""
+        self.calls.startAllProcesses(False)
+
+    def _once(self, state: int) -> list[Any]:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
                 found = [one for one in self.calls.getAllProcessInfo() if one["group"][0] == "p"]
-                if len(found) == self._count and all(one["state"] == 20 for one in found):
-                    return {one["name"]: one["pid"] for one in found}
+                if len(found) == self._count and all(one["state"] == state for one in found):
+                    return found
             except (OSError, http.client.HTTPException, xmlrpc.client.Error):
                 self._transport.close()
             time.sleep(0.05)
@@ -59,9 +74,18 @@ class Supervisord:
 
 @contextmanager
 def supervisord(
-    peers: Peers, folder: Path, engine: EngineProgram, count: int
+    peers: Peers,
+    folder: Path,
+    engine: EngineProgram,
+    count: int,
+    *,
+    flags: Callable[[int], tuple[str, ...]] = lambda number: (),
+    options: str = "",
+    autostart: bool = True,
 ) -> Iterator[Supervisord | None]:
-    """A running one, or ``None`` where it is not installed."""
+    """A running one, or ``None`` where it is not installed. ``options`` are lines for each of its
+    programs; without ``autostart`` these wait for ``start_all``.
+    """
     program, python = peers.bin("supervisord"), peers.bin("python")
     if program is None:
         yield None
@@ -77,8 +101,10 @@ def supervisord(
         f"[eventlistener:ev]\ncommand={python} {LISTENER} {news.path}\nevents=PROCESS_STATE\n"
         "buffer_size=1000\n"
         + "".join(
-            f"[program:p{number}]\ncommand={engine.path} --stub-life 900\nautorestart=false\n"
-            "startsecs=0\nstdout_logfile=NONE\nstderr_logfile=NONE\n"
+            f"[program:p{number}]\n"
+            f"command={engine.path} --stub-life 900 {' '.join(flags(number))}\n"
+            f"autostart={str(autostart).lower()}\nautorestart=false\nstartsecs=0\n"
+            f"stdout_logfile=NONE\nstderr_logfile=NONE\n{options}"
             for number in range(count)
         )
     )
@@ -89,9 +115,12 @@ def supervisord(
         stderr=subprocess.DEVNULL,
         env=environment(),
     )
-    one = Supervisord(config, f"{folder}/s", count, news)
+    one = Supervisord(config, f"{folder}/s", process.pid, count, news)
     try:
-        one.pids()
+        if autostart:
+            one.pids()
+        else:
+            one.known()
         yield one
     finally:
         one.close()

@@ -14,7 +14,14 @@ class Wire:
 
     def ask(self, line: bytes) -> bytes:
         """Send one line, and return the one that comes back."""
-        self._socket.sendall(line)
+        self.send(line)
+        return self.answer()
+
+    def send(self, lines: bytes) -> None:
+        self._socket.sendall(lines)
+
+    def answer(self) -> bytes:
+        """What has come, up to the end of a line; of many requests it may be several answers."""
         answer = self._socket.recv(1 << 20)
         while not answer.endswith(b"\n"):
             part = self._socket.recv(1 << 20)
@@ -28,6 +35,9 @@ class Wire:
         began = time.perf_counter_ns()
         self.ask(line)
         return (time.perf_counter_ns() - began) / 1e6
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()

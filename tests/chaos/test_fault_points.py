@@ -40,7 +40,7 @@ def launch(at: World, client: Client) -> None:
 
 def launch_to_load(at: World, client: Client) -> None:
     """It takes its time, so that it is under way when the act comes."""
-    slow = at.binary(load=0.7, children="session")
+    slow = at.binary(load=0.35, children="session")
     client.launch(at.params("x", binary=slow, device_count=1, wait=False))
     until(client, "starting")
 

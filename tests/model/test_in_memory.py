@@ -6,7 +6,7 @@ from tests.model.machine import Supervised
 
 TestSupervised = Supervised.TestCase
 TestSupervised.settings = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

@@ -124,7 +124,7 @@ def test_real_processes(nursery: Nursery) -> None:
     run_state_machine_as_test(
         Real,
         settings=settings(
-            max_examples=8,
+            max_examples=6,
             stateful_step_count=10,
             deadline=None,
             database=None,
