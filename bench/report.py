@@ -107,7 +107,7 @@ def _line(cells: tuple[str, ...], columns: list[int]) -> str:
 
 def amount(value: float, unit: Unit) -> str:
     """As few digits as tell one run from another."""
-    if unit == "/s" or value >= 1_000:
+    if value >= 1_000:
         text = f"{value:,.0f}"
     elif unit == "" or value == 0:
         text = f"{value:g}"

@@ -46,7 +46,8 @@ def main() -> None:
     while True:
         for ear, _ in poll.poll():
             heard = time.monotonic_ns()
-            if any(sign in os.read(ear, 64) for sign in DIED):
+            told = os.read(ear, 64)
+            if any(sign in told for sign in DIED):
                 link.sendto(f"{services[ear]} {heard}".encode(), news)
 
 

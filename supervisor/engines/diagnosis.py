@@ -50,7 +50,7 @@ _LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measure
     ),
     _row(
         "model-corrupt",
-        r"invalid magic characters|failed to read (magic|header)|is not within the file bounds"
+        r"gguf_init_from_\w+: (failed to read|invalid)|is not within the file bounds"
         r"|this GGUF file is version",
         "the model file cannot be read as GGUF",
         "download or convert the model again",

@@ -213,5 +213,6 @@ SPEC = ComputeEngineSpec(
     # The first TERM lets streams run on while their clients stay (alive after 30 s, measured), the
     # second ends it at once: half of the grace is the clients'.
     stop=StopStyle(grace_ms=20_000, second_term_after_ms=10_000),
-    install_hint="brew install llama.cpp, or put the llama-server of a release on PATH",
+    install_hint="put the llama-server of a llama.cpp release (or of your system's package) on "
+    "PATH, or name it: --binary PATH, or `llamacpp` under [engines] in the config",
 )

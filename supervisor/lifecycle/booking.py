@@ -130,7 +130,9 @@ class BookingDesk:
         taken = taken_ports(self._records())
         pool = self._house.config.ports
         if order.port is None:
-            port = pick(pool.first, pool.last, found.address, taken)
+            last = order.last_port
+            start = last if last and pool.first <= last <= pool.last else None
+            port = pick(pool.first, pool.last, found.address, taken, start=start)
             detail = f"no port of the pool {pool.first} to {pool.last} is free"
         else:
             port = None if order.port in taken else order.port
@@ -149,7 +151,9 @@ class BookingDesk:
         runtimes = [kind for kind in support.runtimes or () if kind in self._house.launchers]
         runtime = order.runtime or (runtimes[0] if runtimes else "process")
         if runtime not in runtimes:
-            reason = f"{order.engine} cannot run as a {runtime} on this host"
+            reason = f"{order.engine} cannot run as a {runtime} here"
+            if runtime == "docker" and "docker" not in self._house.launchers:
+                reason = "this version runs engines as processes only, not in containers"
             raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
         return spec, runtime
 

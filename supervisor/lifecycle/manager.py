@@ -210,8 +210,11 @@ class LocalSupervisor(Supervisor):
     # ── launch ───────────────────────────────────────────────────────────────
 
     async def launch(self, params: LaunchParams) -> InstanceView:
+        return await self._launch(params, None)
+
+    async def _launch(self, params: LaunchParams, last_port: int | None) -> InstanceView:
         self._refuse_if_leaving()
-        order = resolve(params, self._house.config.recipes)
+        order = resolve(params, self._house.config.recipes, last_port=last_port)
         nonce = token_hex(16)
         try:
             instance = await self._reserve(order, nonce)
@@ -294,7 +297,8 @@ class LocalSupervisor(Supervisor):
         if isinstance(found, Tombstone):
             if found.record.supervision is UNSET:
                 raise CannotTell(f"it is not known how {name} had been launched")
-            return await self.launch(replace(found.record.supervision.launch, wait=UNSET))
+            again = replace(found.record.supervision.launch, wait=UNSET)
+            return await self._launch(again, found.record.port)
         self._refuse_untouchable(found)
         before = found.readies
         found.order(Command("restart", grace_ms))
@@ -425,6 +429,7 @@ class LocalSupervisor(Supervisor):
         binary = order.binary or found.spec.default_binary
         try:
             binary = await preparation.binary()
+            await preparation.model()
         except Problem as problem:
             fit = fit or problem.failure
         preparation.check_lease(devices)

@@ -47,13 +47,17 @@ class Order:
     memory_bytes: int | None
     port: int | None
     """The explicit one; ``None`` takes one of the pool."""
+    last_port: int | None
+    """What an earlier launch of it had, to be had again where it is free."""
     bind_host: str
     ready_deadline_ms: int | None
     stall_ms: int | None
     ready_cap_ms: int | None
 
 
-def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
+def resolve(
+    params: LaunchParams, recipes: Mapping[str, Recipe], *, last_port: int | None = None
+) -> Order:
     """Merge a recipe in and check what can be checked here.
 
     Raises ``InvalidLaunch`` and ``NoSuchRecipe``.
@@ -96,6 +100,7 @@ def resolve(params: LaunchParams, recipes: Mapping[str, Recipe]) -> Order:
         exclusive=None if params.exclusive is UNSET else params.exclusive,
         memory_bytes=params.memory_bytes or None,
         port=_port(params, address),
+        last_port=last_port,
         bind_host=address.host or "127.0.0.1",
         ready_deadline_ms=params.ready_deadline_ms or None,
         stall_ms=params.stall_ms or None,

@@ -5,6 +5,8 @@ import os
 import shutil
 from dataclasses import dataclass
 
+import psutil
+
 from supervisor.contracts.engine import ComputeEngineSpec
 from supervisor.contracts.failure import InstallFailed, LaunchFailure, SpawnFailed
 from supervisor.failures import bounded
@@ -89,7 +91,8 @@ def check_port(host: str, port: int, *, explicit: bool) -> None:
         kind = "the launch asks for" if explicit else "chosen for the launch"
         raise Problem(
             SpawnFailed(
-                detail=f"port {port}, {kind} on {host}, is taken by another listener",
+                detail=f"port {port}, {kind} on {host}, is taken by {_listener(port)}; "
+                "leave the port out to have a free one chosen",
                 reason="port-taken",
             )
         )
@@ -99,6 +102,18 @@ def check_port(host: str, port: int, *, explicit: bool) -> None:
         )
     if status == "no-address":
         raise Problem(SpawnFailed(detail=f"{host} is no address of this host"))
+
+
+def _listener(port: int) -> str:
+    """Who listens on a port, as far as we may know. Nobody is ever signalled for it."""
+    try:
+        for found in psutil.net_connections("tcp"):
+            there = found.laddr and found.laddr.port == port
+            if there and found.status == psutil.CONN_LISTEN and found.pid:
+                return f"{psutil.Process(found.pid).name()} (pid {found.pid})"
+    except psutil.Error:
+        return "another listener"
+    return "another listener"
 
 
 def make_log_path(log_dir: str, name: str, stem: str, keep: int = 5) -> str:

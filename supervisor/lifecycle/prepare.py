@@ -112,6 +112,10 @@ class Preparation:
         """The program's absolute path. Raises ``Problem``."""
         return await self._in_time(self._find_binary)
 
+    async def model(self) -> None:
+        """The model is there. Raises ``Problem``."""
+        await self._in_time(partial(check_model, self.order))
+
     async def _in_time(self, look: Callable[[], T]) -> T:
         """Look in a thread that is left behind when a file system hangs."""
         with anyio.move_on_after(LOOK_S):

@@ -67,6 +67,7 @@ def test_an_engine_without_rows_is_never_diagnosed() -> None:
         (["-m", "/nonexistent/model.gguf"], "model-missing"),
         (["-m", "CORRUPT"], "model-corrupt"),
         (["-m", "TRUNCATED"], "model-corrupt"),
+        (["-m", "BEHEADED"], "model-corrupt"),
         (["-m", "TINY", "--host", "203.0.113.1"], "port-in-use"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
@@ -74,9 +75,16 @@ def test_an_engine_without_rows_is_never_diagnosed() -> None:
 def test_the_real_server_is_understood(tmp_path: Path, flags: list[str], code: str) -> None:
     server, tiny = require("genuine-llama-server"), tiny_gguf()
     corrupt, truncated = tmp_path / "corrupt.gguf", tmp_path / "truncated.gguf"
+    beheaded = tmp_path / "beheaded.gguf"
     corrupt.write_bytes(b"not a model at all" * 100)
     truncated.write_bytes(tiny.read_bytes()[:-200_000])
-    names = {"CORRUPT": str(corrupt), "TRUNCATED": str(truncated), "TINY": str(tiny)}
+    beheaded.write_bytes(tiny.read_bytes()[:3_000])
+    names = {
+        "CORRUPT": str(corrupt),
+        "TRUNCATED": str(truncated),
+        "BEHEADED": str(beheaded),
+        "TINY": str(tiny),
+    }
     argv = [str(server), *(names.get(flag, flag) for flag in flags)]
     ended = subprocess.run(
         argv, capture_output=True, text=True, errors="replace", timeout=60, check=False
