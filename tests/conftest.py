@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts.cgroups import cgroup_place
+from tests.parts.cgroups import cgroup_place, sweep
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_cgroups_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of daemons of this run, that is: other runs are on their own."""
+    yield
+    left = sweep(tmp_path_factory.getbasetemp())
+    assert left == [], "tests that killed a daemon did not clean up after it (they are gone now)"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ PASS, IMPORTS = "python -c pass", "its imports"
 INFO = b'{"jsonrpc":"2.0","id":1,"method":"supervisor.info"}\n'
 TARGET_ENGINES = 200
 PATIENCE_S = 30.0
-RETRY_S = 0.001
+RETRY_S = 0.002
 
 
 def ready(own: Daemon) -> tuple[float, int]:
@@ -90,7 +90,7 @@ class Restarts:
 
 def measure(stage: Stage) -> Iterable[Row]:
     engines = stage.pick(tiny=3, quick=50, default=50, full=TARGET_ENGINES)
-    rounds = stage.pick(tiny=1, quick=3, default=10, full=15)
+    rounds = stage.pick(tiny=1, quick=2, default=10, full=15)
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine, devices=engines))
     restarts = Restarts(own, engines)
     samples: dict[str, list[float]] = {"ours": [], PASS: [], IMPORTS: []}

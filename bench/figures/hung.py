@@ -68,7 +68,7 @@ def deadline_of(own: Daemon, name: str) -> int:
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    each = stage.pick(tiny=1, quick=2, default=4, full=10)
+    each = stage.pick(tiny=1, quick=1, default=4, full=10)
     told = stage.closing.enter_context(announcements(stage.folder / "told"))
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine))
     client = stage.closing.enter_context(own.client())

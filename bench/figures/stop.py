@@ -2,10 +2,11 @@
 
 The tree is an engine with a grandchild that left the session, lost its parent and does not hear
 TERM. With a grace of 0 the escalation is the first thing that a stop does, so the whole call
-counts; with a short grace the time beyond it does, by which only the deaf one is left. Whether both
-are dead is read from their pidfds at the moment of the reply. Beside it: the same two killed by
-somebody who knows them, and such a tree ended by writing to ``cgroup.kill``. Other engines run
-meanwhile, for without a cgroup members are looked for among all processes.
+counts; with a short grace the time beyond it does, by which only the deaf one is left. Their deaths
+are read from their pidfds; up to the reply the daemon makes sure that nobody else is left, and
+writes that down. Beside it: the same two killed by somebody who knows them, and such a tree ended
+by writing to ``cgroup.kill``. Other engines run meanwhile, for members are looked for among all
+processes.
 """
 
 import os
@@ -32,9 +33,11 @@ from supervisor.daemon.cgroup import own_cgroup_root
 
 GRACE_MS = 100
 CGROUPS, NONE = "with cgroups", "without cgroups"
-KILLS, CGROUP_KILL, PEER = "kill by pid", "cgroup.kill", "supervisord"
+DEAD, KILLS, CGROUP_KILL, PEER = "last one dead", "kill by pid", "cgroup.kill", "supervisord"
 BOUND = Bound(stat="p50", limit=50)
 PATIENCE_S = 5.0
+SETTLE_S = 0.02
+"""The kernel tells of a cgroup's change no sooner than 10 ms after an earlier one."""
 
 
 def tree_flags(told: Path) -> tuple[str, ...]:
@@ -73,7 +76,10 @@ class Trees:
         self._folder = stage.sub("told")
         self._engine = stage.engine
         self._numbers = count()
-        self.left: dict[str, int] = {}
+        self.left = 0
+        """Processes that were still alive when the reply came."""
+        self.dead: dict[tuple[str, int], list[float]] = {}
+        """Milliseconds from an escalation to the last death, by daemon and grace."""
 
     def by(self, own: Daemon, grace_ms: int) -> float:
         """Milliseconds from the escalation to the reply."""
@@ -85,17 +91,21 @@ class Trees:
             params = {"name": name, "graceMs": grace_ms}
             request = {"jsonrpc": "2.0", "id": 1, "method": "instance.stop", "params": params}
             with pidfds(pid_of(view), grandchild(told)) as fds:
-                taken = line.timed(msgspec.json.encode(request) + b"\n")
-                kind = own.folder.name
-                self.left[kind] = self.left.get(kind, 0) + living(fds)
-        return taken - grace_ms
+                began = time.perf_counter_ns()
+                line.send(msgspec.json.encode(request) + b"\n")
+                dead = _readable([*fds, line.fileno()])
+                line.answer()
+                self.left += sum(at > dead[-1] for at in dead)
+        *deaths, replied = ((at - began) / 1e6 - grace_ms for at in dead)
+        self.dead.setdefault((own.folder.name, grace_ms), []).append(max(deaths))
+        return replied
 
     def by_pid(self) -> float:
         with self._bare() as (process, fds):
             began = time.perf_counter_ns()
             for fd in fds:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-            _until_dead(fds)
+            _readable(fds)
             taken = (time.perf_counter_ns() - began) / 1e6
             process.wait()
         return taken
@@ -108,6 +118,7 @@ class Trees:
                 events = os.open(cgroup / "cgroup.events", os.O_RDONLY)
                 poll = select.poll()
                 poll.register(events, select.POLLPRI)
+                time.sleep(SETTLE_S)
                 began = time.perf_counter_ns()
                 (cgroup / "cgroup.kill").write_text("1")
                 while b"populated 0" not in os.pread(events, 256, 0):
@@ -134,15 +145,17 @@ class Trees:
             yield process, fds
 
 
-def _until_dead(fds: list[int]) -> None:
+def _readable(fds: list[int]) -> list[int]:
+    """When each of them became so; much later, where one never does."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
-    left = len(fds)
-    while left:
-        for fd, _ in poll.poll():
+    at: dict[int, int] = {}
+    while len(at) < len(fds) and (found := poll.poll(PATIENCE_S * 1_000)):
+        for fd, _ in found:
+            at[fd] = time.perf_counter_ns()
             poll.unregister(fd)
-            left -= 1
+    return [at.get(fd, time.perf_counter_ns()) for fd in fds]
 
 
 @contextmanager
@@ -177,13 +190,15 @@ def left_by_supervisord(stage: Stage, engine: EngineProgram, trees: int) -> floa
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    others = stage.pick(tiny=0, quick=20, default=50, full=200)
-    rounds = stage.pick(tiny=2, quick=8, default=25, full=60)
+    others = stage.pick(tiny=0, quick=10, default=50, full=200)
+    rounds = stage.pick(tiny=2, quick=6, default=25, full=60)
     trees = Trees(stage)
     root = stage.closing.enter_context(own_cgroup())
     owns = {
-        CGROUPS: stage.closing.enter_context(daemon(stage.sub("c"), stage.engine)),
-        NONE: stage.closing.enter_context(daemon(stage.sub("n"), stage.engine, cgroups="off")),
+        CGROUPS: stage.closing.enter_context(daemon(stage.sub("with"), stage.engine)),
+        NONE: stage.closing.enter_context(
+            daemon(stage.sub("without"), stage.engine, cgroups="off")
+        ),
     }
     if root is None:
         del owns[CGROUPS]
@@ -199,14 +214,14 @@ def measure(stage: Stage) -> Iterable[Row]:
     samples = in_turns(sides, rounds)
     controls = {name: samples[name] for name in (KILLS, CGROUP_KILL) if name in samples}
     notes = [] if root else ["no cgroup v2 is ours to make here"]
-    for kind in owns:
+    for kind, own in owns.items():
         for grace, words in ((0, "grace 0"), (GRACE_MS, f"beyond {GRACE_MS} ms of grace")):
             yield row(
                 f"stop of a deaf, detached grandchild's tree, {words}, {kind}",
                 "ms",
                 samples[f"{kind} {grace}"],
                 BOUND,
-                beside=controls,
+                beside={DEAD: trees.dead[own.folder.name, grace][1:]} | controls,
                 notes=notes,
             )
     stops = len(owns) * 2 * (rounds + 1)
@@ -215,7 +230,7 @@ def measure(stage: Stage) -> Iterable[Row]:
     yield row(
         f"processes left by the stop of {stops} such trees",
         "",
-        [sum(trees.left.values())],
+        [trees.left],
         Bound(stat="most", limit=0),
         beside={f"{PEER}, of {theirs} trees": None if left is None else [left]},
     )

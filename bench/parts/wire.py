@@ -10,7 +10,11 @@ class Wire:
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(10)
-        self._socket.connect(path)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
 
     def ask(self, line: bytes) -> bytes:
         """Send one line, and return the one that comes back."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from supervisor import __version__
 from supervisor.cli import acting, checking, launching, showing, watching
 from supervisor.cli.context import Context
-from supervisor.cli.exits import INTERRUPTED, OK, USAGE, explain
+from supervisor.cli.exits import INTERRUPTED, OK, USAGE, UsageError, report
 from supervisor.cli.text import warn
 from supervisor.client import Client, ClientError
 from supervisor.contracts.paths import default_socket
@@ -40,15 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     path = getattr(args, "socket", None) or default_socket(os.environ)
+    json = hasattr(args, "json")
     try:
         with Client(path) as client:
-            code: int = args.run(Context(client, json=hasattr(args, "json")), args)
+            code: int = args.run(Context(client, json=json), args)
         sys.stdout.flush()
         return code
     except ClientError as error:
-        code, text = explain(error, getattr(args, "name", None))
-        warn(text)
-        return code
+        name, until = getattr(args, "name", None), getattr(args, "until", "ready")
+        return report(error, name, json=json, until=until)
+    except UsageError as error:
+        warn(str(error))
+        return USAGE
     except BrokenPipeError:
         # The reader of our output has seen enough. Python would complain once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -69,15 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--socket", metavar="PATH", help="the daemon's socket")
     common.add_argument(
-        "--json", action="store_true", help="print the daemon's own reply instead of text"
+        "--json",
+        action="store_true",
+        help="print the daemon's own reply instead of text, and its own error on stderr",
     )
     parser = argparse.ArgumentParser(
         prog="enginectl",
         parents=[common],
         allow_abbrev=False,
         description="Launch and supervise LLM inference engines.",
-        epilog="Exit codes: 0 ok, 1 refused or failed, 2 usage or invalid launch, 3 not ready, "
-        "4 no such instance, 69 no daemon, 77 not allowed, 124 timed out.",
+        epilog="Exit codes: 0 ok; 1 a launch, or anything else, failed or was refused; 2 usage or "
+        "invalid launch; 3 `wait`: it ended before it was ready; 4 no such instance; 69 no daemon; "
+        "77 not allowed; 124 `wait`: timed out; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"enginectl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

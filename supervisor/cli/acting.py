@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
-from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, explain
+from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, report
 from supervisor.cli.launching import show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
@@ -86,7 +86,7 @@ def wait(context: Context, args: argparse.Namespace) -> int:
     except RpcError as error:
         if error.failure is None:
             raise
-        warn(explain(error, args.name)[1])
+        report(error, args.name, json=context.json)
         return NOT_READY
     return context.show(reply, InstanceView, show_state)
 
@@ -101,9 +101,7 @@ def call(context: Context, args: argparse.Namespace) -> int:
     try:
         show_raw(context.client.raw(args.method, msgspec.Raw(text.encode()), timeout=None))
     except RpcError as error:
-        code, explained = explain(error)
-        warn(f"error {error.code}: {explained}")
-        return code
+        return report(error, json=context.json, coded=True)
     return OK
 
 

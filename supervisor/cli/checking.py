@@ -3,17 +3,20 @@
 import argparse
 from pathlib import Path
 
-from supervisor.cli.context import Add, Context
+import msgspec
+
+from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import FAILED, OK
 from supervisor.cli.text import printable, say, warn
 
-DEFAULT_FILE = "/etc/engine-supervisor/config.toml"
+DEFAULT_FILE = "/etc/engine-supervisor/engined.toml"
+"""What the systemd unit has the daemon read."""
 
 
 def add_commands(add: Add) -> None:
     config = add("config", "Check a configuration file; no daemon is asked.", run=check)
     config.add_argument("action", choices=("check",))
-    config.add_argument("file", nargs="?", default=DEFAULT_FILE, metavar="FILE")
+    config.add_argument("file", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=DEFAULT_FILE)
 
 
 def check(context: Context, args: argparse.Namespace) -> int:
@@ -23,11 +26,20 @@ def check(context: Context, args: argparse.Namespace) -> int:
     try:
         config = parse_config(Path(args.file).read_text(encoding="utf-8"))
     except OSError as error:
-        warn(f"cannot read {shown}: {error.strerror}")
-        return FAILED
+        return _refuse(context, f"cannot read {args.file}: {error.strerror}")
     except (ConfigError, UnicodeDecodeError) as error:
-        warn(f"{shown}: {printable(str(error))}")
-        return FAILED
+        return _refuse(context, f"{args.file}: {error}")
+    if context.json:
+        show_raw(msgspec.json.encode({"ok": True, "file": args.file}))
+        return OK
     recipes = len(config.recipes)
     say(f"{shown} is valid ({recipes} recipe{'' if recipes == 1 else 's'})")
     return OK
+
+
+def _refuse(context: Context, why: str) -> int:
+    if context.json:
+        show_raw(msgspec.json.encode({"ok": False, "error": why}))
+    else:
+        warn(printable(why))
+    return FAILED

@@ -1,9 +1,15 @@
 """Exit codes, and what an error says on stderr: what happened, and what to do next."""
 
-from supervisor.cli.text import printable
+import sys
+
+import msgspec
+from msgspec import UNSET
+
+from supervisor.cli.text import printable, warn
 from supervisor.client import ClientError, DaemonUnreachable, PermissionDenied, RpcError
 from supervisor.contracts import rpc
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
+from supervisor.contracts.rpc import ErrorObject
 
 OK = 0
 FAILED = 1
@@ -29,6 +35,10 @@ _BY_CODE = {
 }
 
 
+class UsageError(Exception):
+    """Words that parse and make no sense together. Its text is for people."""
+
+
 def exit_code(error: ClientError) -> int:
     """The one that scripts go by."""
     match error:
@@ -42,14 +52,43 @@ def exit_code(error: ClientError) -> int:
             return FAILED
 
 
-def explain(error: ClientError, name: str | None = None) -> tuple[int, str]:
-    """An error's exit code, and its text for people. ``name`` is the instance it is about."""
-    text = printable(str(error))
-    hint = _hint(error, name)
-    return exit_code(error), f"{text}\n{hint}" if hint else text
+def report(
+    error: ClientError,
+    name: str | None = None,
+    *,
+    json: bool,
+    until: str = "ready",
+    coded: bool = False,
+) -> int:
+    """Say an error on stderr, under ``--json`` as one line; returns its exit code.
+
+    ``name`` is the instance it is about, ``until`` what was waited for, ``coded`` shows its number.
+    """
+    if json:
+        print(msgspec.json.encode(_object(error)).decode(), file=sys.stderr)
+    else:
+        text, hint = printable(str(error)), _hint(error, name, until)
+        number = f"error {error.code}: " if coded and isinstance(error, RpcError) else ""
+        warn(f"{number}{text}\n{hint}" if hint else f"{number}{text}")
+    return exit_code(error)
 
 
-def _hint(error: ClientError, name: str | None) -> str:
+def _object(error: ClientError) -> ErrorObject:
+    """The daemon's own, or what it would have said."""
+    match error:
+        case RpcError():
+            data = UNSET if error.data is None else msgspec.Raw(error.data)
+            return ErrorObject(code=error.code, message=error.message, data=data)
+        case DaemonUnreachable():
+            code = rpc.UNAVAILABLE
+        case PermissionDenied():
+            code = rpc.FORBIDDEN
+        case _:
+            code = rpc.INTERNAL_ERROR
+    return ErrorObject(code=code, message=str(error))
+
+
+def _hint(error: ClientError, name: str | None, until: str) -> str:
     match error:
         case DaemonUnreachable():
             return (
@@ -58,10 +97,11 @@ def _hint(error: ClientError, name: str | None) -> str:
             )
         case PermissionDenied():
             return "Run this as the daemon's user, or see `access` in the daemon's config."
-        case RpcError(code=rpc.NO_SUCH_INSTANCE):
+        case RpcError(code=rpc.NO_SUCH_INSTANCE) if "enginectl ps -a" not in error.message:
             return "`enginectl ps -a` lists the instances there are, ended ones too."
         case RpcError(code=rpc.WAIT_TIMED_OUT) if name:
-            return f"It goes on; `enginectl wait {printable(name)}` waits again."
+            what = printable(name) + ("" if until == "ready" else f" --for {until}")
+            return f"It goes on; `enginectl wait {what}` waits again."
         case RpcError(code=rpc.CURSOR_EXPIRED):
             return "Leave --after out to see the newest events."
         case RpcError():

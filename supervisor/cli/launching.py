@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context
-from supervisor.cli.exits import INTERRUPTED
-from supervisor.cli.text import byte_count, duration_ms, printable, say, warn
+from supervisor.cli.exits import INTERRUPTED, UsageError
+from supervisor.cli.text import byte_count, duration_ms, printable, say, until, warn
 from supervisor.contracts.engine import ENGINE_IDS, ServingOptions
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import EventNotice, Notification, PlanReply, SubscribeParams
@@ -32,6 +32,10 @@ _KNOBS: tuple[tuple[str, type], ...] = (
 """The members of ``ServingOptions``, spelled out: to read them off the type costs start time."""
 
 
+_OUTCOMES = ("launch-failed", "restarting")
+"""The events that are told wherever stderr goes."""
+
+
 def add_commands(add: Add) -> None:
     launch = add("launch", "Launch an engine and wait until it is ready.", run=launch_engine)
     _add_flags(launch)
@@ -47,11 +51,13 @@ def add_commands(add: Add) -> None:
 
 def launch_engine(context: Context, args: argparse.Namespace) -> int:
     client, params = context.client, launch_params(args)
-    on_notice = None
-    if sys.stderr.isatty():
-        client.subscribe(SubscribeParams(instances=(params.name,)))
-        on_notice = show_progress
+    steps = sys.stderr.isatty() and not context.json
     try:
+        on_notice = None
+        if params.wait is not False:
+            kinds = UNSET if steps else _OUTCOMES
+            client.subscribe(SubscribeParams(kinds=kinds, instances=(params.name,)))
+            on_notice = Progress(steps=steps, json=context.json)
         reply = client.raw("instance.launch", params, timeout=None, on_notice=on_notice)
     except KeyboardInterrupt:
         name = printable(params.name)
@@ -74,13 +80,42 @@ def show_state(view: InstanceView) -> None:
     say(printable(f"{record.name} {view.state} {record.port} {','.join(record.devices)}"))
 
 
-def show_progress(notice: Notification) -> None:
-    """One line on stderr for each step of a launch."""
-    if notice.method != "event":
-        return
-    event = msgspec.json.decode(msgspec.json.decode(notice.params, type=EventNotice).event)
-    if text := _step(event):
-        warn(printable(f"{event.get('instance')}: {text}"))
+class Progress:
+    """Tells on stderr why an attempt failed and when the next one is, each on one line.
+
+    With ``steps`` whatever else happens too. With ``json`` a line is the event itself. Of the last
+    attempt the reply tells.
+    """
+
+    def __init__(self, *, steps: bool, json: bool) -> None:
+        self._steps = steps
+        self._json = json
+        self._failed: dict[str, Any] | None = None
+
+    def __call__(self, notice: Notification) -> None:
+        if notice.method != "event":
+            return
+        raw = msgspec.json.decode(notice.params, type=EventNotice).event
+        event = msgspec.json.decode(raw)
+        if self._json:
+            if event["kind"] in _OUTCOMES:
+                print(bytes(raw).decode(), file=sys.stderr, flush=True)
+        elif text := self._text(event):
+            warn(printable(f"{event.get('instance')}: {text}"))
+
+    def _text(self, event: dict[str, Any]) -> str:
+        match event:
+            case {"kind": "launch-failed"}:
+                self._failed = event
+                return ""
+            case {"kind": "restarting", "attempt": attempt, "retryAt": moment}:
+                failed, self._failed = self._failed, None
+                following = f"attempt {attempt} {until(moment)}"
+                if failed is None:
+                    return f"{following} ({event.get('reason')})"
+                return f"attempt {failed['attempt']} failed: {_why(failed['failure'])}; {following}"
+            case _:
+                return _step(event) if self._steps else ""
 
 
 def launch_params(args: argparse.Namespace) -> LaunchParams:
@@ -93,6 +128,8 @@ def launch_params(args: argparse.Namespace) -> LaunchParams:
     options = {name: given(name) for name, _ in _KNOBS}
     some = any(value is not UNSET for value in options.values())
     path = given("model_path")
+    if args.verbatim and not args.rest:
+        raise UsageError("--command needs the command to run, behind `--`")
     rest = args.rest or UNSET
     return LaunchParams(
         name=args.name,
@@ -117,7 +154,6 @@ def launch_params(args: argparse.Namespace) -> LaunchParams:
         deep_check_ms=given("deep_check_ms"),
         stall_ms=given("stall_ms"),
         ready_cap_ms=given("ready_cap_ms"),
-        install=given("install"),
         wait=given("wait"),
     )
 
@@ -145,7 +181,12 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--binary", metavar="PATH", help="the engine's program")
     flag("--docker-image", metavar="IMAGE")
     flag("--env", type=_pair, action="append", metavar="K=V", help="may be repeated")
-    flag("--restart", choices=("never", "on-failure", "always"))
+    flag(
+        "--restart",
+        choices=("never", "on-failure", "always"),
+        help="on-failure: start it again whenever it ends without being told to, whatever its exit "
+        "code; always: also after a reboot of the machine",
+    )
     deadline = parser.add_mutually_exclusive_group()
     deadline.add_argument("--ready-deadline-ms", type=int, metavar="MS")
     deadline.add_argument(
@@ -168,12 +209,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         help="once ready, make it answer a tiny request this often",
     )
     flag("--ready-cap-ms", type=int, metavar="MS", help="but no longer than this in all")
-    flag(
-        "--install",
-        action="store_const",
-        const="missing",
-        help="install the engine first where it is missing",
-    )
     flag(
         "--command",
         dest="verbatim",
@@ -200,6 +235,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _why(failure: dict[str, Any]) -> str:
+    """The failure's kind, and the best there is to say about it on one line."""
+    diagnosis = failure.get("diagnosis") or {}
+    lines = failure.get("logTail", "").strip().splitlines()
+    known = (diagnosis.get("summary"), *lines[-1:], failure.get("detail"), failure.get("reason"))
+    said = next((text.strip() for text in known if text), "")
+    return f"{failure['kind']}, {said}" if said else str(failure["kind"])
+
+
 def _step(event: dict[str, Any]) -> str:
     match event:
         case {"kind": "reserved", "devices": devices, "port": port}:
@@ -210,8 +254,6 @@ def _step(event: dict[str, Any]) -> str:
             return f"running; its log is {path}"
         case {"kind": "phase", "phase": phase}:
             return f"{phase} {event.get('detail', '')}".rstrip()
-        case {"kind": "restarting", "retryAt": moment}:
-            return f"failed; the next attempt is at {moment}"
         case {"kind": "install-progress", "stage": stage}:
             return f"installing: {stage}"
         case {"kind": "warning", "detail": detail}:

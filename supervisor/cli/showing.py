@@ -6,7 +6,7 @@ import msgspec
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import OK
-from supervisor.cli.text import NOT_KNOWN, UNSUPPORTED, age, say, size, table
+from supervisor.cli.text import NOT_KNOWN, UNSUPPORTED, age, say, size, table, until
 from supervisor.contracts.device import (
     AcceleratorInfo,
     DeviceLeases,
@@ -20,7 +20,7 @@ from supervisor.contracts.failure import (
     SpawnFailed,
     UnhealthyTimeout,
 )
-from supervisor.contracts.instance import InstanceView
+from supervisor.contracts.instance import InstanceView, ProcessHandle
 from supervisor.contracts.rpc import EngineEntry, EngineListing, InstanceListing, ListParams
 
 _SHOWN_DEVICES = 2
@@ -57,7 +57,7 @@ def list_engines(context: Context, args: argparse.Namespace) -> int:
 
 
 def _show_instances(listing: InstanceListing) -> None:
-    head = ("NAME", "ENGINE", "STATE", "PORT", "DEVICES", "AGE", "REASON")
+    head = ("NAME", "ENGINE", "STATE", "PORT", "DEVICES", "PID", "AGE", "REASON")
     say(table(head, map(_instance, listing.instances)))
 
 
@@ -69,16 +69,23 @@ def _instance(view: InstanceView) -> tuple[str, ...]:
         view.state,
         str(record.port) if record.port else "-",
         _devices(record.devices),
+        _pid(view),
         age(record.started_at),
         _reason(view),
     )
+
+
+def _pid(view: InstanceView) -> str:
+    """Of the process that runs; the pid of one that has ended may be another's by now."""
+    ref = view.record.ref
+    return str(ref.pid) if isinstance(ref, ProcessHandle) and view.state != "exited" else "-"
 
 
 def _reason(view: InstanceView) -> str:
     """Why it is not simply ready: the newest failure, and when it will be tried again."""
     told = [] if view.failure is None else [_cause(view.failure)]
     if view.retry_at is not None:
-        told.append(f"attempt {view.attempt} at {view.retry_at}")
+        told.append(f"attempt {view.attempt} {until(view.retry_at)}")
     if told:
         return ", ".join(told)
     if view.exit is not None:

@@ -76,12 +76,34 @@ def age(at: str, now: datetime | None = None) -> str:
     return f"{seconds}s"
 
 
+def until(at: str, now: datetime | None = None) -> str:
+    """How far ahead an RFC 3339 moment is: ``in 12 s``."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return f"at {at}"
+    seconds = round((then - (now or datetime.now(UTC))).total_seconds())
+    if seconds <= 0:
+        return "now"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"in {round(seconds / length)} {unit}"
+    return f"in {seconds} s"
+
+
 def duration_ms(text: str) -> int:
     """``90s``, ``500ms``, ``2m``, ``1h``; a bare number is seconds."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration, such as 90s, 500ms or 2m")
     return round(float(match[1]) * _MS[match[2]])
+
+
+def line_count(text: str) -> int:
+    """A number of lines, none being one of them."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
 
 
 def byte_count(text: str) -> int:

@@ -2,15 +2,15 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import OK
-from supervisor.cli.text import printable, printable_line, say
+from supervisor.cli.text import line_count, printable, printable_line, say
 from supervisor.client import Client, RpcError
-from supervisor.contracts.event import Cursor
+from supervisor.contracts.event import Cursor, Event
 from supervisor.contracts.rpc import LogLines, LogsParams, SubscribeParams, Subscription
 
 _STAMPED = frozenset({"seq", "epoch", "at", "node", "kind", "instance", "nonce"})
@@ -25,13 +25,13 @@ class _Head(msgspec.Struct):
 def add_commands(add: Add) -> None:
     logs = add("logs", "Show the end of an engine's log.", run=show_logs)
     logs.add_argument("name", metavar="NAME")
-    logs.add_argument("-n", "--lines", type=int, default=100, metavar="N")
+    logs.add_argument("-n", "--lines", type=line_count, default=100, metavar="N")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
     events = add("events", "Show the newest events, or follow them.", run=show_events)
     events.add_argument("-f", "--follow", action="store_true", help="go on with new ones")
-    events.add_argument("-n", "--lines", type=int, default=None, metavar="N")
+    events.add_argument("-n", "--lines", type=line_count, default=None, metavar="N")
     events.add_argument("--after", type=_cursor, metavar="EPOCH:SEQ", help="all behind this place")
-    events.add_argument("--kinds", type=_listed, default=frozenset(), metavar="KIND,KIND")
+    events.add_argument("--kinds", type=_kinds, default=frozenset(), metavar="KIND,KIND")
     events.add_argument("--instance", dest="name", metavar="NAME", help="of this one only")
 
 
@@ -120,5 +120,12 @@ def _cursor(text: str) -> Cursor:
     return Cursor(epoch=epoch, seq=int(seq))
 
 
-def _listed(text: str) -> frozenset[str]:
-    return frozenset(part for part in text.split(",") if part)
+def _kinds(text: str) -> frozenset[str]:
+    asked = frozenset(part for part in text.split(",") if part)
+    known = {str(event.__struct_config__.tag) for event in get_args(Event)}
+    if unknown := sorted(asked - known):
+        raise argparse.ArgumentTypeError(
+            f"there is no kind {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(sorted(known))}"
+        )
+    return asked

@@ -23,12 +23,40 @@ from supervisor.rpc.socket import SocketError
 EX_CONFIG = 78
 EX_UNAVAILABLE = 69
 
+_SET_SOCKET = (
+    "it is where clients connect; set `socket` in the config, ENGINE_SUPERVISOR_SOCKET, or "
+    "XDG_RUNTIME_DIR to a directory of yours"
+)
+_SET_STATE_DIR = (
+    "it is state-dir, for the records of what runs; set `state-dir` in the config, "
+    "ENGINE_SUPERVISOR_STATE_DIR, or XDG_STATE_HOME"
+)
+_SET_LOG_DIR = (
+    "it is log-dir, for the logs of engines and the events; set `log-dir` in the config or "
+    "ENGINE_SUPERVISOR_LOG_DIR"
+)
+_EPILOG = """\
+exit codes:
+  0   ended by SIGTERM or SIGINT; engines are left running
+  1   anything else
+  69  the socket or the state directory cannot be had, as where another daemon has it
+  78  the configuration, or a directory that it names, cannot be used
+
+The paths come from the environment, else the config, else systemd's unit, else XDG:
+  socket     ENGINE_SUPERVISOR_SOCKET, `socket`, $RUNTIME_DIRECTORY/engined.sock,
+             $XDG_RUNTIME_DIR/engine-supervisor/engined.sock,
+             /run/engine-supervisor/engined.sock
+  state-dir  ENGINE_SUPERVISOR_STATE_DIR, `state-dir`, $STATE_DIRECTORY,
+             $XDG_STATE_HOME/engine-supervisor, ~/.local/state/engine-supervisor
+  log-dir    ENGINE_SUPERVISOR_LOG_DIR, `log-dir`, $LOGS_DIRECTORY, `log` in state-dir
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run in the foreground until SIGTERM or SIGINT. Engines are left running.
 
-    Exits with 0 after a clean end, 69 when another daemon is in the way, 78 for a configuration
-    that cannot be used, 1 for anything else.
+    Exits with 0 after a clean end, 69 when another daemon is in the way or the socket cannot be
+    made, 78 for a configuration that cannot be used, 1 for anything else.
     """
     options = _arguments(argv)
     activation = take(os.environ)
@@ -36,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = _load(options.config)
         paths = resolve_paths(os.environ, config)
         _make_directories(paths)
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         sys.stderr.write(f"engined: {error}\n")
         return EX_CONFIG
     configure_logging(config.log_level)
@@ -47,14 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         with lock_state_dir(Path(paths.state_dir)):
             anyio.run(run, config, paths, activation, backend="asyncio")
     except (StateDirBusy, SocketError) as error:
-        sys.stderr.write(f"engined: {error}\n")
+        hint = f"; {_SET_SOCKET}" if isinstance(error.__cause__, OSError) else ""
+        sys.stderr.write(f"engined: {error}{hint}\n")
         return EX_UNAVAILABLE
     return 0
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="engined", description="Supervises inference engines on this host."
+        prog="engined",
+        description="Supervises inference engines on this host.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML; defaults without one")
     parser.add_argument("--version", action="version", version=f"engined {__version__}")
@@ -79,5 +111,14 @@ def _load(path: Path | None) -> Config:
 
 
 def _make_directories(paths: Paths) -> None:
-    os.makedirs(paths.state_dir, mode=0o700, exist_ok=True)
-    os.makedirs(paths.log_dir, mode=0o750, exist_ok=True)
+    """Raises ``ConfigError``, which says what a path was for and what sets another one."""
+    for path, mode, hint in (
+        (paths.state_dir, 0o700, _SET_STATE_DIR),
+        (paths.log_dir, 0o750, _SET_LOG_DIR),
+    ):
+        try:
+            os.makedirs(path, mode=mode, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make {path}: {error.strerror}; {hint}") from None
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ConfigError(f"cannot write in {path}; {hint}")

@@ -5,6 +5,7 @@ process of its own, so that whoever tests may have threads; it reaps no daemon b
 so that no pid in a test's hands can come to mean another process.
 """
 
+import gc
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+import anyio
 import msgspec
 
 from tests.chaos.daemon import Orders, serve
@@ -99,6 +101,8 @@ class Nursery:
 
 def main(requests: BinaryIO, replies: BinaryIO) -> None:
     """Until nobody asks any more. What was born here outlives it, unless it is killed first."""
+    anyio.run(anyio.sleep, 0)  # for all that is imported by the first loop alone
+    gc.freeze()  # and left where it is by the collections of those who are born
     alive: set[int] = set()
     for line in requests:
         request = msgspec.json.decode(line, type=Request)

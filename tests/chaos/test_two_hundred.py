@@ -18,6 +18,7 @@ from supervisor.contracts.rpc import DrainParams
 from tests.chaos import journal
 from tests.chaos.book import lives
 from tests.chaos.nursery import ROOT
+from tests.parts.cgroups import sweep
 
 ENGINES = 200
 CONNECTIONS = 50
@@ -117,6 +118,7 @@ def test_all_are_adopted_and_none_is_touched(tmp_path: Path) -> None:
         finally:
             for handle in before.values():
                 end(handle)
+            sweep(tmp_path / "state")
 
 
 def told(folder: Path, kind: str) -> list[str]:

@@ -16,6 +16,7 @@ from tests.chaos.book import Book, Entry, bearers, kill, lives
 from tests.chaos.daemon import Orders
 from tests.chaos.nursery import Daemon, Nursery
 from tests.lifecycle.house import POOL
+from tests.parts.cgroups import sweep
 from tests.parts.stub import STUB_ENGINE, interpreter
 
 CARDS = tuple(f"GPU-{number:08x}-0000-4000-8000-000000000000" for number in range(64))
@@ -216,6 +217,7 @@ class World:
         deadline = time.monotonic() + SOON
         while (left := bearers(nonces)) and time.monotonic() < deadline:
             time.sleep(0.01)
+        sweep(self.state_dir)
         assert left == []
 
 

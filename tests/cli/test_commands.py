@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from supervisor.cli import launching, main
+from supervisor.cli import checking, launching, main
 from supervisor.client import RpcError
 from supervisor.contracts import rpc
 from supervisor.contracts.engine import ServingOptions
+from supervisor.contracts.event import LaunchFailed, Restarting
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
 from supervisor.contracts.instance import LaunchParams
 from supervisor.contracts.rpc import ErrorObject, Notification
 from tests.cli.conftest import Ran, Run
-from tests.rpc.fake import Served, view
+from tests.rpc.fake import AT, Served, view
 
 LAUNCH = ("launch", "a", "--engine", "vllm", "--model-path", "/models/m")
 
@@ -32,7 +36,7 @@ def test_every_flag_reaches_the_daemon(run: Run, served: Served) -> None:
         "launch", "a", "--engine=sglang", "--model-path=/m", "--recipe=r", "--runtime=process",
         "--devices=D0,D1", "--device-count=2", "--no-exclusive", "--memory-bytes=2GiB",
         "--port=8000", "--served-model-name=x y", "--binary=/b", "--docker-image=i",
-        "--env=A=1", "--env=B=x=y", "--restart=never", "--ready-timeout=2m", "--install",
+        "--env=A=1", "--env=B=x=y", "--restart=never", "--ready-timeout=2m",
         "--stall-ms=60000", "--ready-cap-ms=900000",
         "--no-wait", "--tensor-parallel=2", "--pipeline-parallel=1", "--max-context-length=4096",
         "--memory-fraction=0.5", "--max-concurrent-requests=8", "--kv-cache-dtype=fp8",
@@ -73,7 +77,6 @@ def test_every_flag_reaches_the_daemon(run: Run, served: Served) -> None:
             ready_deadline_ms=120_000,
             stall_ms=60_000,
             ready_cap_ms=900_000,
-            install="missing",
             wait=False,
         )
     ]
@@ -132,13 +135,13 @@ def test_on_a_terminal_the_steps_are_shown(
     run: Run, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.supervisor.slow["a"] = asyncio.Event()
-    show = launching.show_progress
+    show = launching.Progress.__call__
 
-    def show_and_go_on(notice: Notification) -> None:
-        show(notice)
+    def show_and_go_on(progress: launching.Progress, notice: Notification) -> None:
+        show(progress, notice)
         served.release("a")
 
-    monkeypatch.setattr(launching, "show_progress", show_and_go_on)
+    monkeypatch.setattr(launching.Progress, "__call__", show_and_go_on)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     found = run(*LAUNCH)
     assert found.out == "a ready 21000 D0\n"
@@ -152,7 +155,6 @@ def test_on_a_terminal_the_steps_are_shown(
         ("launching", {"attempt": 2}, "starting, attempt 2"),
         ("spawned", {"logPath": "/l"}, "running; its log is /l"),
         ("phase", {"phase": "loading", "detail": "50 %"}, "loading 50 %"),
-        ("restarting", {"retryAt": "soon"}, "failed; the next attempt is at soon"),
         ("warning", {"detail": "\x1b[2J"}, "warning: \\x1b[2J"),
         ("ready", {"port": 1}, None),
     ],
@@ -160,10 +162,96 @@ def test_on_a_terminal_the_steps_are_shown(
 def test_steps(
     kind: str, members: dict[str, object], text: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    notice = _notice(kind, **members)
+    launching.Progress(steps=True, json=False)(notice)
+    assert capsys.readouterr().err == ("" if text is None else f"enginectl: a: {text}\n")
+    launching.Progress(steps=False, json=False)(notice)
+    launching.Progress(steps=True, json=True)(notice)
+    assert capsys.readouterr().err == ""
+
+
+def _notice(kind: str, **members: object) -> Notification:
     event = {"kind": kind, "instance": "a", **members}
     params = msgspec.json.encode({"subscription": "s1", "event": event})
-    launching.show_progress(Notification(method="event", params=msgspec.Raw(params)))
-    assert capsys.readouterr().err == ("" if text is None else f"enginectl: a: {text}\n")
+    return Notification(method="event", params=msgspec.Raw(params))
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        (
+            {"kind": "exited-early", "logTail": "x\n", "diagnosis": {"summary": "no memory"}},
+            "exited-early, no memory",
+        ),
+        ({"kind": "exited-early", "logTail": "one\n\x1b[2Jtwo\n\n"}, "exited-early, \\x1b[2Jtwo"),
+        ({"kind": "unhealthy-timeout", "logTail": ""}, "unhealthy-timeout"),
+        ({"kind": "spawn-failed", "detail": "disk full"}, "spawn-failed, disk full"),
+    ],
+)
+@pytest.mark.parametrize("steps", [True, False])
+def test_why_an_attempt_failed_and_when_the_next_one_is(
+    failure: dict[str, object], why: str, steps: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell = launching.Progress(steps=steps, json=False)
+    tell(_notice("launch-failed", attempt=1, failure=failure))
+    assert capsys.readouterr().err == ""
+    tell(_notice("restarting", attempt=2, retryAt="2020-01-01T00:00:00.000Z", reason="back-off"))
+    assert capsys.readouterr().err == f"enginectl: a: attempt 1 failed: {why}; attempt 2 now\n"
+    tell(_notice("restarting", attempt=3, retryAt="2020-01-01T00:00:00.000Z", reason="requested"))
+    assert capsys.readouterr().err == "enginectl: a: attempt 3 now (requested)\n"
+
+
+def test_under_json_an_attempt_that_failed_is_told_as_its_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell = launching.Progress(steps=False, json=True)
+    tell(_notice("launch-failed", attempt=1, failure={"kind": "exited-early"}))
+    assert json.loads(capsys.readouterr().err)["failure"] == {"kind": "exited-early"}
+
+
+def test_on_a_pipe_a_failed_attempt_reaches_stderr(
+    run: Run, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = served.supervisor
+    early = ExitedEarly(exit_code=1, signal=None, log_tail="boom\n")
+
+    async def fail_once(_: str) -> None:
+        fake.bus.publish(LaunchFailed(instance="a", failure=early, attempt=1, log_path=None))
+        fake.bus.publish(Restarting(instance="a", attempt=2, retry_at=AT, reason="back-off"))
+        await asyncio.sleep(0.1)
+
+    monkeypatch.setattr(fake, "_pass", fail_once)
+    assert run(*LAUNCH) == Ran(
+        0,
+        "a ready 21000 D0\n",
+        "enginectl: a: attempt 1 failed: exited-early, boom; attempt 2 now\n",
+    )
+
+
+def test_errors_under_json_are_the_daemons_own(run: Run, served: Served, tmp_path: Path) -> None:
+    served.supervisor.refusals["a"] = ExitedEarly(exit_code=1, signal=None, log_tail="x")
+    found = run(*LAUNCH, "--json")
+    assert (found.code, found.out, found.err.count("\n")) == (1, "", 1)
+    error = json.loads(found.err)
+    assert (error["code"], error["data"]["kind"]) == (1006, "exited-early")
+    served.supervisor.views["a"] = view("a", "exited")
+    waited = run("wait", "a", "--json")
+    assert (waited.code, json.loads(waited.err)["code"]) == (3, 1008)
+    unknown = run("rpc", "no.such", "--json")
+    assert (unknown.code, json.loads(unknown.err)["code"]) == (2, rpc.METHOD_NOT_FOUND)
+    nobody = run("ps", "--json", "--socket", str(tmp_path / "none"))
+    assert (nobody.code, json.loads(nobody.err)["code"]) == (69, rpc.UNAVAILABLE)
+
+
+def test_a_hint_that_the_daemon_gave_is_not_repeated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        said = "no instance 'x'; `enginectl ps -a` lists them"
+        raise RpcError(ErrorObject(code=rpc.NO_SUCH_INSTANCE, message=said))
+
+    monkeypatch.setattr("supervisor.client.Client.raw", refuse)
+    assert run("stop", "x").err.count("enginectl ps -a") == 1
 
 
 @pytest.mark.parametrize(
@@ -194,8 +282,16 @@ def test_ps_is_a_table(run: Run, served: Served) -> None:
         ["NAME", "ENGINE", "STATE", "PORT", "DEVICES"],
         ["a", "vllm", "ready", "21000", "D0"],
     ]
-    assert run("ps", "-a").out.splitlines()[2].split()[2:4] == ["exited", "-"]
+    assert run("ps").out.splitlines()[1].split()[5] == "4711"
+    ended = run("ps", "-a").out.splitlines()[2].split()
+    assert (ended[2:4], ended[5]) == (["exited", "-"], "-")
     assert run("ps", "-a").out.endswith("unhealthy-timeout\n")
+
+
+def test_ps_says_how_soon_the_next_attempt_is(run: Run, served: Served) -> None:
+    moment = (datetime.now(UTC) + timedelta(seconds=90)).isoformat()
+    served.supervisor.views["a"] = replace(view("a", "starting"), retry_at=moment, attempt=3)
+    assert re.search(r"attempt 3 in (90|8\d) s$", run("ps").out.rstrip())
 
 
 def test_devices_tell_unknown_from_unsupported(run: Run) -> None:
@@ -228,6 +324,8 @@ def test_wait(run: Run, served: Served) -> None:
     served.supervisor.slow["a"] = asyncio.Event()
     late = run("wait", "a", "--for", "exited", "--timeout", "10ms")
     assert late.code == 124
+    assert "`enginectl wait a --for exited`" in late.err
+    assert "`enginectl wait a`" in run("wait", "a", "--timeout", "10ms").err
     del served.supervisor.slow["a"]
     served.supervisor.views["a"] = view("a", "exited")
     assert run("wait", "a").code == 3
@@ -280,6 +378,16 @@ def test_config_check(run: Run, tmp_path: Path) -> None:
     found = run("config", "check", str(bad))
     assert (found.code, "ports.first" in found.err) == (1, True)
     assert run("config", "check", str(tmp_path / "none")).code == 1
+    told = run("config", "check", str(good), "--json")
+    assert json.loads(told.out) == {"ok": True, "file": str(good)}
+    told = run("config", "check", str(bad), "--json")
+    assert (told.code, told.err, json.loads(told.out)["ok"]) == (1, "", False)
+    assert "ports.first" in json.loads(told.out)["error"]
+
+
+def test_config_check_looks_where_the_unit_does() -> None:
+    unit = Path(__file__).parents[2] / "systemd" / "engined.service"
+    assert f"--config {checking.DEFAULT_FILE}\n" in unit.read_text()
 
 
 @pytest.mark.parametrize(
@@ -294,12 +402,21 @@ def test_config_check(run: Run, tmp_path: Path) -> None:
         ("ps", "--", "x"),
         ("events", "--after", "3"),
         ("logs", "a", "-n", "-1"),
+        ("events", "-n", "-1"),
+        ("events", "--kinds", "ready,nonsense"),
+        (*LAUNCH, "--command"),
+        (*LAUNCH, "--command", "--"),
+        ("plan", "a", "--command", "--"),
     ],
 )
 def test_wrong_usage_is_2(run: Run, words: tuple[str, ...]) -> None:
     found = run(*words)
     assert found.code == 2
     assert found.err
+
+
+def test_a_kind_that_there_is_not_is_named(run: Run) -> None:
+    assert "no kind 'nonsense'; there are adopted," in run("events", "--kinds", "nonsense").err
 
 
 def test_help_and_version_are_no_errors(run: Run) -> None:

@@ -3,15 +3,19 @@
 import asyncio
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.rpc.fake import Served, view
 
 CLI = (sys.executable, "-m", "supervisor.cli")
 ROOT = Path(__file__).parents[2]
+SOON_S = 30.0
 
 
 def _run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,26 +67,50 @@ def test_a_reader_that_has_seen_enough(served: Served, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "a line of some length\n", "")
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """For children: this run may be in the background, where a shell lets it ignore SIGINT, and
+    what is ignored stays so over an exec.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _read(terminal: int) -> bytes:
+    """What is written to it next. ``EOFError`` once nobody has it open any more."""
+    assert select.select([terminal], [], [], SOON_S)[0], "nothing more is said"
+    try:
+        more = os.read(terminal, 4096)
+    except OSError:
+        more = b""
+    if not more:
+        raise EOFError
+    return more
+
+
 def test_ctrl_c_on_a_terminal_leaves_the_launch_alone(served: Served) -> None:
     served.supervisor.slow["a"] = asyncio.Event()
     ours, theirs = pty.openpty()
     words = ("--socket", served.path, "launch", "a", "--engine", "vllm")
-    with subprocess.Popen([*CLI, *words], stdout=theirs, stderr=theirs, cwd=ROOT) as process:
+    with _interruptible():
+        process = subprocess.Popen([*CLI, *words], stdout=theirs, stderr=theirs, cwd=ROOT)
+    try:
         os.close(theirs)
         shown = b""
         while b"reserved port" not in shown:
-            shown += os.read(ours, 4096)
+            shown += _read(ours)
         process.send_signal(signal.SIGINT)
-        while True:
-            try:
-                more = os.read(ours, 4096)
-            except OSError:
-                break
-            if not more:
-                break
-            shown += more
+        with suppress(EOFError):
+            while True:
+                shown += _read(ours)
+        assert process.wait(SOON_S) == 130
+    finally:
+        process.kill()
+        process.wait()
         os.close(ours)
-        assert process.wait(30) == 130
     assert b"enginectl cancel a" in shown
     assert b"Traceback" not in shown
     served.release("a")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from supervisor.cli.text import age, byte_count, duration_ms, printable, size, table
+from supervisor.cli.text import age, byte_count, duration_ms, printable, size, table, until
 
 
 def test_nothing_that_a_terminal_obeys_gets_through() -> None:
@@ -36,6 +36,18 @@ def test_ages(seconds: int, shown: str) -> None:
 
 def test_an_age_that_cannot_be_known() -> None:
     assert age("yesterday") == "n/a"
+    assert until("tomorrow") == "at tomorrow"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "now"), (0, "now"), (11.6, "in 12 s"), (119, "in 119 s"), (300, "in 5 min"),
+     (7200, "in 2 h")],
+)  # fmt: skip
+def test_moments_to_come(seconds: float, shown: str) -> None:
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    then = datetime.fromtimestamp(now.timestamp() + seconds, UTC)
+    assert until(then.isoformat(), now) == shown
 
 
 @pytest.mark.parametrize(

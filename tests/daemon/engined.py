@@ -15,6 +15,7 @@ from supervisor.client import Client, DaemonUnreachable
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import StopParams
 from tests.lifecycle.house import A, B, bearers, pool
+from tests.parts.cgroups import sweep
 from tests.parts.stub import stub_binary
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +117,7 @@ class Engined:
             client.close()
         for pid in bearers(self.nonces()):
             os.kill(pid, signal.SIGKILL)
+        sweep(self.folder / "state")
 
     # Its engines
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.client import Client
+from supervisor.daemon.main import main
 from tests.daemon.engined import Engined, refused, serves, stop
 from tests.lifecycle.house import A, B
 from tests.parts import real_llama
@@ -72,6 +73,34 @@ def test_a_config_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = refused(tmp_path / "none.toml")
     assert done.returncode == 78
     assert "none.toml" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(("key", "code"), [("socket", 69), ("state-dir", 78), ("log-dir", 78)])
+def test_a_path_that_cannot_be_made_says_what_to_set(tmp_path: Path, key: str, code: int) -> None:
+    (tmp_path / "file").touch()
+    usual = {"socket": "s", "state-dir": "state", "log-dir": "log"}
+    config = tmp_path / "c.toml"
+    lines = (f'{it} = "{tmp_path}/{at}"\n' for it, at in (usual | {key: "file/x/y"}).items())
+    config.write_text("".join(lines))
+    done = refused(config)
+    assert done.returncode == code
+    line = done.stderr.decode().splitlines()[-1]
+    assert line.startswith("engined: cannot ")
+    assert f"{tmp_path}/file/x" in line
+    assert f"`{key}` in the config" in line
+
+
+def test_help_tells_exit_codes_and_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if line[2:3].isdigit()] == [
+        "0",
+        "1",
+        "69",
+        "78",
+    ]
+    assert "XDG_RUNTIME_DIR" in shown
 
 
 def test_a_stale_socket_is_taken_over(engined: Engined) -> None:

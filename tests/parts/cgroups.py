@@ -1,5 +1,7 @@
 """A real place for cgroups, which proves at the end that nothing of them is left."""
 
+import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -27,6 +29,30 @@ def cgroup_place() -> Iterator[Path]:
         assert not root.exists() or [it.name for it in root.iterdir() if it.is_dir()] == []
     finally:
         end(root)
+
+
+def sweep(folder: Path) -> list[Path]:
+    """What daemons left of their cgroups, whose state directories are here or below; it is ended.
+
+    A daemon that stops leaves nothing. One that is killed has no chance to clean up.
+    """
+    left = [root for root in _roots(folder) if root.exists()]
+    for root in left:
+        for below, _, _ in os.walk(root, topdown=False):
+            if Path(below).exists():
+                end(Path(below))
+    return left
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    from supervisor.daemon.cgroup import _own
+
+    own = _own()
+    for place, _, files in os.walk(folder):
+        if own is not None and "supervisor-id" in files:
+            named = (Path(place) / "supervisor-id").read_bytes().strip()
+            if re.fullmatch(rb"[0-9a-f]+", named):
+                yield own / f"engine-supervisor-{named.decode()}"
 
 
 def end(folder: Path) -> None:

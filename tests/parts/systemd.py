@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ import pytest
 
 BOOT = Path(__file__).with_name("boot_systemd.sh")
 SOON_S = 20.0
+COVERED = (Path("/tmp"), Path("/run"))
+"""Where systemd-nspawn mounts folders of its own over those of the host."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -152,9 +155,18 @@ def _cgroup_mounts() -> list[Path]:
 
 
 def _binds() -> list[str]:
-    """The checkout, where it is on a file system of its own, which the overlay does not show."""
-    root = Path(__file__).parents[2]
-    return [] if root.stat().st_dev == Path("/").stat().st_dev else [f"--bind-ro={root}"]
+    """The checkout, its venv and its Python, as far as the machine would not show them."""
+    bound: list[Path] = []
+    for place in (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix)):
+        if _hidden(place) and not any(map(place.is_relative_to, bound)):
+            bound.append(place)
+    return [f"--bind-ro={place}" for place in bound]
+
+
+def _hidden(place: Path) -> bool:
+    """The overlay shows no other file system than the root's, and nothing that is covered."""
+    foreign = place.stat().st_dev != Path("/").stat().st_dev
+    return foreign or any(map(place.is_relative_to, COVERED))
 
 
 def until(condition: Callable[[], object], within: float = SOON_S) -> None:
