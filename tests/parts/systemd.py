@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -26,9 +27,13 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def require_systemd() -> None:
     """Skip the calling test where no systemd can be booted, or fail it in CI."""
     if reason := _lacking():
-        if os.environ.get("ENGINE_SUPERVISOR_REQUIRE_PARTS"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        _lacks(reason)
+
+
+def _lacks(reason: str) -> NoReturn:
+    if os.environ.get("ENGINE_SUPERVISOR_REQUIRE_PARTS"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def _lacking() -> str | None:
@@ -81,6 +86,8 @@ class Machine:
             here = self.path(str(folder))
             if here.stat().st_dev != folder.stat().st_dev:  # the overlay, not the host's own
                 here.chmod(here.stat().st_mode | 0o055)
+            elif folder.stat().st_mode & 0o005 != 0o005:
+                _lacks(f"{folder} is closed to other users, and so to the daemon in the machine")
 
     def boot(self) -> None:
         """Wait until it has started all that it starts by itself."""
