@@ -133,7 +133,9 @@ class Journal:
             os.close(self._fd)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        # Not blocking, lest a pipe that lies in the file's place holds the start for ever.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(self._path, flags, 0o640)
 
     def _run(self) -> None:
         open_ended = True
@@ -258,14 +260,25 @@ def _next(found: list[Published]) -> int:
 def _read_continuity(path: Path) -> Continuity | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Continuity)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError):
         return None
 
 
 def _write_continuity(path: Path, value: Continuity) -> None:
+    """Without it the next start begins a new epoch, which is no reason not to start this one."""
+    if _read_continuity(path) == value:
+        return
+    try:
+        _write_file(path, value)
+    except OSError as error:
+        log.warning("the journal's epoch cannot be kept", path=str(path), error=str(error))
+
+
+def _write_file(path: Path, value: Continuity) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".tmp")
     with fresh.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
         file.write(msgspec.json.encode(value))
         file.flush()
         os.fsync(file.fileno())

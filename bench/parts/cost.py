@@ -49,24 +49,26 @@ class Spent:
 
     at_ns: int
     cpu_ns: int
-    switches: int
+    switches: dict[int, int]
+    """Of each thread that lives, by its id."""
 
     def percent_since(self, earlier: "Spent") -> float:
         """Of one core."""
         return 100 * (self.cpu_ns - earlier.cpu_ns) / (self.at_ns - earlier.at_ns)
 
     def wakeups_since(self, earlier: "Spent") -> float:
-        """A second."""
-        return (self.switches - earlier.switches) * 1e9 / (self.at_ns - earlier.at_ns)
+        """A second. Those of threads that have ended meanwhile are lost."""
+        made = sum(now - earlier.switches.get(tid, 0) for tid, now in self.switches.items())
+        return made * 1e9 / (self.at_ns - earlier.at_ns)
 
 
 def spent(pids: Iterable[int]) -> Spent:
-    cpu_ns = switches = 0
+    cpu_ns, switches = 0, {}
     for pid in pids:
         cpu_ns += time.clock_gettime_ns((~pid << 3) | _PROCESS_CLOCK)
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                switches += _field(task / "status", "voluntary_ctxt_switches")
+                switches[int(task.name)] = _field(task / "status", "voluntary_ctxt_switches")
     return Spent(time.monotonic_ns(), cpu_ns, switches)
 
 

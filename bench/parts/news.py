@@ -1,8 +1,11 @@
-"""Where a peer's listener tells of deaths: datagrams of a name and the moment it heard of it."""
+"""Where a peer's listener tells of deaths: datagrams of a name and the moment it heard of it.
 
-import select
+They are taken as they come: the kernel keeps ten of them, and a listener that has to wait to tell
+of one death notes the moment of the next too late.
+"""
+
 import socket
-import time
+import threading
 from pathlib import Path
 
 
@@ -11,28 +14,25 @@ class News:
         self.path = str(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(self.path)
-        self._socket.setblocking(False)
         self._heard: dict[str, int] = {}
+        self._more = threading.Condition()
+        self._thread = threading.Thread(target=self._take, name="news", daemon=True)
+        self._thread.start()
 
     def heard(self, name: str, within_s: float) -> int | None:
         """When the listener first heard of this one's death, or ``None`` if it does not in time."""
-        deadline = time.monotonic() + within_s
-        while True:
-            self._take()
-            if name in self._heard:
-                return self._heard[name]
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            select.select([self._socket], [], [], left)
+        with self._more:
+            self._more.wait_for(lambda: name in self._heard, within_s)
+            return self._heard.get(name)
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
 
     def _take(self) -> None:
-        try:
-            while True:
-                name, at = self._socket.recv(256).decode().split()
+        while told := self._socket.recv(256):
+            name, at = told.decode().split()
+            with self._more:
                 self._heard.setdefault(name, int(at))
-        except BlockingIOError:
-            return
+                self._more.notify_all()

@@ -42,10 +42,13 @@ CANNOT_TELL = 1105
 STOP_INCOMPLETE = 1106
 WAIT_TIMED_OUT = 1107
 
+LONGEST_MS = 30 * 24 * 3_600_000
+"""Thirty days: whoever names a longer time has mistyped it."""
+
 RpcId = int | str | None
 
 MAX_LOG_LINES = 10_000
-Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 
 
 class Request(Wire, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+import structlog
 
 from supervisor import __version__
 from supervisor.contracts.config import Config, ConfigError, parse_config
@@ -16,6 +17,7 @@ from supervisor.daemon.activation import take
 from supervisor.daemon.cgroup import step_aside
 from supervisor.daemon.logs import configure_logging
 from supervisor.daemon.run import run
+from supervisor.instances.durable import StoreError
 from supervisor.instances.ports import overlaps_ephemeral
 from supervisor.instances.state_dir import StateDirBusy, lock_state_dir
 from supervisor.rpc.socket import SocketError
@@ -52,6 +54,9 @@ The paths come from the environment, else the config, else systemd's unit, else 
 """
 
 
+log = structlog.get_logger(__name__)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run in the foreground until SIGTERM or SIGINT. Engines are left running.
 
@@ -78,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"; {_SET_SOCKET}" if isinstance(error.__cause__, OSError) else ""
         sys.stderr.write(f"engined: {error}{hint}\n")
         return EX_UNAVAILABLE
+    except (StoreError, OSError) as error:
+        log.exception("the daemon ended")
+        sys.stderr.write(f"engined: {error}\n")
+        return 1
     return 0
 
 

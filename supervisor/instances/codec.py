@@ -36,6 +36,10 @@ UnreadableReason = Literal[
     "name-taken",
 ]
 
+PID_MOST: Final = (1 << 31) - 1
+"""What a ``pid_t`` holds."""
+PORT_MOST: Final = 65_535
+
 MemberPath = tuple[str, ...]
 
 _KNOWN: Final[dict[MemberPath, frozenset[str]]] = {
@@ -173,7 +177,12 @@ def _check(record: InstanceRecord, name: str) -> None:
     if record.name != name:
         raise Unreadable("name-mismatch", f"the file is named {name!r}, its record {record.name!r}")
     # Signalling pid 0, 1 or -1 would reach far more than an engine.
-    if isinstance(record.ref, ProcessHandle) and record.ref.pid <= 1:
+    if isinstance(record.ref, ProcessHandle) and not 1 < record.ref.pid <= PID_MOST:
         raise Unreadable("wrong-types", f"no engine has the pid {record.ref.pid}")
+    if not 0 <= record.port <= PORT_MOST:
+        raise Unreadable("wrong-types", f"no engine has the port {record.port}")
+    paths = (record.supervision.log_path, record.supervision.cgroup) if record.supervision else ()
+    if any("\0" in path for path in paths if path):
+        raise Unreadable("wrong-types", "a path holds a NUL byte")
     if isinstance(record.ref, DockerHandle) and not record.ref.container:
         raise Unreadable("wrong-types", "the container has no id")

@@ -40,7 +40,8 @@ from supervisor.lifecycle.prepare import Prepared
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
-LOG_TAIL_BYTES = 8 << 10
+LOG_TAIL_BYTES = 12 << 10
+"""More than is shown: a secret that the cut falls into is masked before it is cut off."""
 
 
 class Attempt:
@@ -58,7 +59,7 @@ class Attempt:
         self.misses = 0
         self._unhealthy_since: int | None = None
         self.ended_ns: int | None = None
-        """When this daemon saw the main process end, or set out to end it."""
+        """When a daemon saw the main process end, or set out to end it."""
         self.stuck: tuple[MemberProcess, ...] = ()
 
     @property
@@ -223,8 +224,9 @@ class Attempt:
 
             async def see_exit() -> None:
                 self.exit = await running.wait_exit()
+                if self.liveness == "alive":  # else nobody saw when it ended
+                    self.ended_ns = self._house.clock.monotonic_ns()
                 self.liveness = "leaderGone"
-                self.ended_ns = self._house.clock.monotonic_ns()
                 await on_exit(self.exit)
                 group.cancel_scope.cancel()
 
@@ -298,7 +300,7 @@ class Attempt:
         even KILL keeps its devices: ``on_stuck`` is called once, and the wait goes on.
         """
         running = self._need_running()
-        if self.ended_ns is None and self.liveness != "gone":
+        if self.ended_ns is None and self.liveness == "alive":
             self.ended_ns = self._house.clock.monotonic_ns()
         receipt = await running.stop(self._style, grace_ms)
         self.exit = self.exit or receipt.exit

@@ -65,6 +65,8 @@ EARLY_EXIT_GRACE_MS = 5_000
 """What the members of a tree get to leave by themselves once their main process is gone."""
 UNKNOWN_RECHECK_S = 10.0
 PORT_ATTEMPTS = 3
+PATIENCE_CRASHES = 2
+"""So often a defect of ours may strike one instance before its callers are told."""
 
 Prepare = Callable[[InstanceRecord], Awaitable[Preparation]]
 
@@ -113,6 +115,7 @@ class Instance:
         if untouchable is not None and not isinstance(record.ref, PinnedHandle):
             self._attempt.liveness = "unknown"
         self._held_back = False
+        self._crashes = 0
         self.known = self._fresh or untouchable is not None or record.ref is None
         """Whether it was looked at, so that what the view says is seen and not assumed."""
         self.reserved = not self._fresh
@@ -214,6 +217,14 @@ class Instance:
         """After a crash of the task: the next ``run`` takes up the record."""
         self._fresh = False
         self._scope = None
+        self._crashes += 1
+        if self._crashes > PATIENCE_CRASHES:
+            self.known = True
+            self.refusal = CannotTell(
+                f"the supervisor fails at {self.name} again and again; see its log and the event "
+                "task-crashed"
+            )
+            self._tell()
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -412,6 +423,8 @@ class Instance:
             await ledger.write_or_warn(ledger.draft(ready_at=now, ready_monotonic_ns=ready))
             self.readies += 1
             self._tell()
+        if isinstance(exited := ledger.told.get(Exited), Exited):
+            self._attempt.ended_ns = launched + exited.uptime_ms * 1_000_000
 
     def _resume(self, kind: Literal["restart", "stop"]) -> None:
         """Go on obeying a command; a stop that came meanwhile outranks it."""
@@ -498,7 +511,8 @@ class Instance:
                 grace_monotonic_ns=self._grace_end(grace),
             )
         )
-        ledger.publish(Stopping(grace_ms=grace, reason=reason))
+        if Stopped not in ledger.told:
+            ledger.publish(Stopping(grace_ms=grace, reason=reason))
         self._house.at("stopping")
         receipt = await self._clear_tree(grace)
         if receipt is None:

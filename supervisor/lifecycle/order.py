@@ -11,6 +11,7 @@ from supervisor.contracts.config import Recipe
 from supervisor.contracts.engine import AddressOverride, EngineId, EngineRuntimeKind, ServingOptions
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import NAME_PATTERN, LaunchParams
+from supervisor.contracts.rpc import LONGEST_MS
 from supervisor.engines.registry import engine_spec
 from supervisor.lifecycle.errors import InvalidLaunch, NoSuchRecipe
 
@@ -80,7 +81,8 @@ def resolve(
     options = params.options or ServingOptions()
     _check_options(options)
     env = dict(params.env or {})
-    address = _address(params.engine, params.extra_args or (), env)
+    said = (*(params.extra_args or ()), *(params.command or ())[1:])
+    address = _address(params.engine, said, env)
     return Order(
         params=params,
         name=params.name,
@@ -162,6 +164,15 @@ def _check_amounts(params: LaunchParams) -> None:
     for name, amount in amounts.items():
         if amount is not UNSET and amount < 1:
             raise InvalidLaunch(f"{name} must be at least 1")
+    times = {
+        "readyDeadlineMs": params.ready_deadline_ms,
+        "stallMs": params.stall_ms,
+        "readyCapMs": params.ready_cap_ms,
+        "deepCheckMs": params.deep_check_ms,
+    }
+    for name, time_ms in times.items():
+        if time_ms is not UNSET and time_ms > LONGEST_MS:
+            raise InvalidLaunch(f"{name} must be at most {LONGEST_MS}, which is 30 days")
 
 
 def _check_deadline(params: LaunchParams) -> None:

@@ -4,6 +4,7 @@ Secrets of a launch are the values of its secret-named variables and flags. They
 wherever they turn up in a text; an engine's other output stays readable.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,14 @@ SHORTEST_SECRET = 4
 
 LINE_CHARS = 8
 
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?$"
+    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|PAT|CREDENTIALS?)(_|$)",
+    re.IGNORECASE,
+)
 _PATTERNS = (
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(r"(?<=://)[^/\s@]+(?=@)"),
+    re.compile(r"(?<=[?&]token=)[^&\s]+", re.IGNORECASE),
     re.compile(r"\bhf_[A-Za-z0-9]{20,}"),
     re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"),
     re.compile(r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
@@ -43,7 +49,8 @@ class Redactor:
         whole = {*secret_values(argv), *_secret_env(env)}
         # A log shows a key file's lines one by one.
         lines = {line for value in whole for line in value.splitlines() if len(line) >= LINE_CHARS}
-        found = whole | lines
+        plain = {value for value in whole | lines if not (value.isdigit() and len(value) < 12)}
+        found = {spelling for value in plain for spelling in _spellings(value)}
         long_first = sorted(found, key=lambda secret: (-len(secret), secret))
         return cls(tuple(value for value in long_first if len(value) >= SHORTEST_SECRET))
 
@@ -82,6 +89,13 @@ class Redactor:
 
     def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
         return tuple(self.text(word) for word in mask_argv(argv))
+
+
+def _spellings(value: str) -> Iterable[str]:
+    """A secret as it is, and as an engine writes it that logs in JSON or in Python's way."""
+    return {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]} | {
+        repr(value)[1:-1]
+    }
 
 
 def _secret_env(env: Mapping[str, str]) -> Iterable[str]:

@@ -34,12 +34,15 @@ def refusal(data: bytes, name: str = "qwen") -> Unreadable:
     return caught.value
 
 
-@given(values(InstanceRecord))
-def test_a_record_comes_back(record: InstanceRecord) -> None:
+@given(values(InstanceRecord), st.integers(0, 65_535))
+def test_a_record_comes_back(record: InstanceRecord, port: int) -> None:
+    record = msgspec.structs.replace(record, port=port)
     if isinstance(record.ref, ProcessHandle | DockerHandle):
         record = msgspec.structs.replace(record, ref=None)
     if record.supervision is not UNSET:
-        inner = msgspec.structs.replace(record.supervision, schema_version=RECORD_SCHEMA)
+        inner = msgspec.structs.replace(
+            record.supervision, schema_version=RECORD_SCHEMA, log_path="/log", cgroup=None
+        )
         record = msgspec.structs.replace(record, supervision=inner)
     decoded = decode_record(encode_record(record), record.name)
     assert (decoded.record, decoded.writable, dict(decoded.unknown)) == (record, True, {})

@@ -57,7 +57,7 @@ async def test_an_engine_that_is_not_installed_says_how_to_get_it(tmp_path: Path
         failure = await home.refused(binary=UNSET, devices=(A,))
         assert isinstance(failure, InstallFailed)
         assert failure.engine == "llamacpp"
-        assert "brew install llama.cpp" in sentence(failure)
+        assert "--binary PATH" in sentence(failure)
         await home.again(devices=(A,))
 
 

@@ -73,6 +73,18 @@ class Cgroups:
         log.warning("an engine gets no cgroup", instance=name, why=problem)
         return None
 
+    def recorded(self, path: str | None, nonce: str, pid: int) -> Cgroup | None:
+        """A place that a record names, if it is one that we made for this very start.
+
+        Everybody inside a cgroup of ours is ended with its engine, so no other path may pass.
+        """
+        place = Path(path) if path else None
+        if place is None or not place.name.endswith(f"-{nonce[:NONCE_LETTERS]}-{pid}"):
+            return None
+        if self._root is not None and place.parent != self._root:
+            return None
+        return Cgroup(place)
+
     def of(self, name: str, nonce: str | None) -> tuple[Cgroup, ...]:
         """All of an instance: of one launch of it, or of any where the nonce is not known."""
         wanted = None if nonce is None else nonce[:NONCE_LETTERS]

@@ -5,7 +5,6 @@ with the loop, no signal tied to our death; after our end a new daemon attaches 
 """
 
 from collections.abc import Container
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -77,7 +76,7 @@ class ProcessLauncher(Launcher):
     ) -> Running:
         if not isinstance(ref, ProcessHandle):
             raise TypeError(f"not a handle of a process: {ref!r}")
-        place = Cgroup(Path(cgroup)) if cgroup else None
+        place = self._cgroups.recorded(cgroup, nonce, ref.pid)
         kept = self._keeper.take(keeping_name(ref, nonce))
         if kept is not None:
             # We put it there ourselves, under a name that only this attempt has: no better proof.

@@ -1,0 +1,38 @@
+"""Secrets of a launch, in every spelling an engine may log them in."""
+
+import json
+
+import pytest
+
+from supervisor.contracts.instance import LaunchParams
+from supervisor.lifecycle.redaction import Redactor
+
+SECRET = 'p"w\\dé-hunter2'
+
+
+def redactor(**members: object) -> Redactor:
+    return Redactor.of(LaunchParams(name="x", **members), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["MY_PASS", "GITHUB_PAT", "SECRET_KEY_BASE", "HF_TOKEN", "API_KEY"]
+)
+@pytest.mark.parametrize(
+    "written",
+    [SECRET, json.dumps(SECRET), json.dumps(SECRET, ensure_ascii=False), repr(SECRET)],
+    ids=["plain", "json", "json in unicode", "python"],
+)
+def test_a_secret_is_masked_however_it_is_written(name: str, written: str) -> None:
+    shown = redactor(env={name: SECRET}).text(f"config: {written} end")
+    assert "hunter2" not in shown
+    assert shown.startswith("config: ")
+    assert shown.endswith(" end")
+
+
+@pytest.mark.parametrize("url", ["https://hf_abc@host/x", "https://me:pw12@host/x"])
+def test_what_stands_before_a_host_is_masked(url: str) -> None:
+    assert redactor().text(f"GET {url}") == "GET https://***@host/x"
+
+
+def test_a_small_number_is_no_secret() -> None:
+    assert redactor(env={"MAX_TOKENS": "4096"}).text("ctx 4096") == "ctx 4096"
