@@ -102,7 +102,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a figure; all of them by default")
     size = parser.add_mutually_exclusive_group()
     for scale, words in (
-        ("quick", "less than a minute, few samples"),
+        ("quick", "a minute and a half, few samples"),
         ("full", "two hundred engines, many samples"),
         ("tiny", "only to see that it works"),
     ):

@@ -89,7 +89,7 @@ class Restarts:
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    engines = stage.pick(tiny=3, quick=50, default=50, full=TARGET_ENGINES)
+    engines = stage.pick(tiny=3, quick=30, default=50, full=TARGET_ENGINES)
     rounds = stage.pick(tiny=1, quick=2, default=10, full=15)
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine, devices=engines))
     restarts = Restarts(own, engines)

@@ -55,7 +55,7 @@ def measure(stage: Stage) -> Iterable[Row]:
     control = stage.peers.bin("supervisorctl") if peer else None
     if peer is not None and control is not None:
         sides[PEER] = timed(control, "-c", peer.config, "status")
-    rounds = stage.pick(tiny=2, quick=8, default=20, full=50)
+    rounds = stage.pick(tiny=2, quick=5, default=20, full=50)
     samples = in_turns(sides, rounds, warm_up=2)
     ours = samples.pop("ours")
     yield row(

@@ -53,6 +53,8 @@ class Asker(threading.Thread):
                 link.recv(4096)
             except TimeoutError:
                 self.lag_ms = (time.monotonic_ns() - self._deadline_ns) / 1e6
+            except OSError:
+                return  # the daemon was faster: the engine is dead
 
 
 def deadline_of(own: Daemon, name: str) -> int:

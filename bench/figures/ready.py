@@ -80,7 +80,7 @@ def measure(stage: Stage) -> Iterable[Row]:
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine))
     client = stage.closing.enter_context(own.client())
     events = stage.closing.enter_context(subscriber(own.socket, "ready"))
-    batches = stage.pick(tiny=1, quick=3, default=10, full=40)
+    batches = stage.pick(tiny=1, quick=2, default=10, full=40)
     size = stage.pick(tiny=1, quick=TOGETHER, default=TOGETHER)
     lags = [
         lag

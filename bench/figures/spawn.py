@@ -102,7 +102,7 @@ async def in_windows(
 
 
 async def _measure(stage: Stage, watch: LoopWatch) -> list[Row]:
-    rounds = stage.pick(tiny=2, quick=8, default=40, full=150)
+    rounds = stage.pick(tiny=2, quick=6, default=40, full=150)
     bursts = stage.pick(tiny=1, quick=1, default=5, full=10)
     async with inside(stage.sub("i")) as own, watch.hearing(stage.folder / "beat"):
         spawns = Spawns(stage, own)

@@ -161,7 +161,7 @@ class PeerStarts:
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    count = stage.pick(tiny=4, quick=50, default=200)
+    count = stage.pick(tiny=4, quick=30, default=200)
     rounds = stage.pick(tiny=1, quick=1, default=3, full=5)
     peer_rounds = stage.pick(tiny=0, quick=1, default=2, full=3)
     told = stage.closing.enter_context(announcements(stage.folder / "told"))

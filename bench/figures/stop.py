@@ -191,7 +191,7 @@ def left_by_supervisord(stage: Stage, engine: EngineProgram, trees: int) -> floa
 
 def measure(stage: Stage) -> Iterable[Row]:
     others = stage.pick(tiny=0, quick=10, default=50, full=200)
-    rounds = stage.pick(tiny=2, quick=6, default=25, full=60)
+    rounds = stage.pick(tiny=2, quick=4, default=25, full=60)
     trees = Trees(stage)
     root = stage.closing.enter_context(own_cgroup())
     owns = {
