@@ -12,6 +12,21 @@ DeviceVendor = Literal["nvidia", "amd", "apple", "intel", "unknown"]
 ThermalSource = Literal["gpu", "cpu", "chassis"]
 
 
+class DeviceAccess(Fact, frozen=True, kw_only=True):
+    """How a device is reached: what numbers it, and what a container needs in order to see it."""
+
+    pci_address: str | None = None
+    """``0000:c3:00.0``; runtimes that number devices are told to do it in this order."""
+    nodes: tuple[str, ...] = ()
+    """Its own device files (``/dev/dri/renderD128``), not those that devices share."""
+    groups: tuple[int, ...] = ()
+    """Numeric ids of the groups that own them."""
+    cdi: str | None = None
+    """Its qualified CDI name, where the container engine has a specification that holds it."""
+    parent: DeviceId | None = None
+    """Of a slice of a device (MIG): the whole, which is never used beside its slices."""
+
+
 class AcceleratorInfo(Fact, frozen=True, kw_only=True):
     """One device. ``None`` means that the platform cannot report it, never zero."""
 
@@ -30,6 +45,7 @@ class AcceleratorInfo(Fact, frozen=True, kw_only=True):
     power_watts: float | None
     power_limit_watts: float | None
     driver: str | None
+    access: DeviceAccess | UnsetType = UNSET
 
 
 class HostInfo(Fact, frozen=True, kw_only=True):

@@ -86,11 +86,25 @@ class PortBinding(Fact, frozen=True, kw_only=True):
 
 
 class Mount(Fact, frozen=True, kw_only=True):
-    """A path of the host (``from``) that a container sees at ``to``."""
+    """What a container sees at ``to``: a path of the host, or a volume of the container engine.
+
+    ``from`` is a path where it begins with a slash, else a volume's name. Volumes hold caches that
+    outlive their container (compiled kernels, downloads), and are made where there is none yet.
+    """
 
     from_: str = field(name="from")
     to: str
     read_only: bool
+
+
+class DeviceRequest(Fact, frozen=True, kw_only=True):
+    """Devices that a container asks its engine for, by id; the count goes unset beside ids."""
+
+    driver: str
+    """``""`` leaves the choice to the capabilities; ``"cdi"`` takes qualified CDI names as ids."""
+    device_ids: tuple[str, ...]
+    capabilities: tuple[tuple[str, ...], ...] = ()
+    """Any one of these sets, all of its members; empty for CDI."""
 
 
 class LaunchPlan(Fact, frozen=True, kw_only=True):
@@ -112,9 +126,19 @@ class LaunchPlan(Fact, frozen=True, kw_only=True):
     workdir: str | UnsetType = UNSET
     bind_host: str | UnsetType = UNSET
     """The address the engine listens on, which the readiness probe must derive its own from."""
+    """In a container: the host's address at which the port is published."""
     shm_bytes: int | UnsetType = UNSET
+    """Size of a container's ``/dev/shm``."""
     ulimits: dict[str, int] | UnsetType = UNSET
+    """Of a container, soft and hard alike; -1 is unlimited."""
     groups: tuple[int, ...] | UnsetType = UNSET
+    """Numeric, for a name would be looked up inside the image, which may not have it."""
+    device_requests: tuple[DeviceRequest, ...] | UnsetType = UNSET
+    """Like the two below written by ``apply_devices``, for containers alone."""
+    device_nodes: tuple[str, ...] | UnsetType = UNSET
+    """Device files of the host, or folders of them, that lie at the same path inside."""
+    security_opts: tuple[str, ...] | UnsetType = UNSET
+    """In the container engine's own words, such as ``seccomp=unconfined`` for ROCm."""
 
 
 class ServingOptions(Wire, frozen=True, kw_only=True):
@@ -202,6 +226,8 @@ class ComputeEngineSpec:
     default_port: int
     address: Callable[[Sequence[str], Mapping[str, str]], AddressOverride]
     """Reads the effective host and port out of extra args and env."""
+    device_ids_since: str | None = None
+    """The first version that takes device ids in its masks; older ones take numbers alone."""
     image: Callable[[HostProfile], str | None] | None = None
     stop: StopStyle = StopStyle()
     install_hint: str = ""

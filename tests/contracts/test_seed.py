@@ -80,11 +80,13 @@ REASONS = (
 OURS: dict[type[msgspec.Struct], str] = {
     engine.HealthCheck: "timeoutMs?:number unhealthyAfter?:number ready?:ReadyRequest "
     "deep?:ReadyRequest",
-    engine.LaunchPlan: "bindHost?:string shmBytes?:number ulimits?:{number} groups?:[number]",
+    engine.LaunchPlan: """bindHost?:string shmBytes?:number ulimits?:{number} groups?:[number]
+        deviceRequests?:[DeviceRequest] deviceNodes?:[string] securityOpts?:[string]""",
     instance.ProcessHandle: "pidfdInode?:number",
     instance.InstanceRecord: "supervision?:Supervision",
     # The seed has plain numbers: a discrete card may refuse to say, and null is no zero.
-    device.AcceleratorInfo: "memoryTotalBytes:number|null memoryUsedBytes:number|null",
+    device.AcceleratorInfo: """memoryTotalBytes:number|null memoryUsedBytes:number|null
+        access?:DeviceAccess""",
     failure.NoCapacity: "needBytes?:number freeBytes?:number detail?:string",
     failure.SpawnFailed: f"reason?:{REASONS} diagnosis?:Diagnosis",
     failure.ExitedEarly: "diagnosis?:Diagnosis",
