@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from supervisor.contracts._base import Fact
@@ -27,6 +28,32 @@ class DeviceAccess(Fact, frozen=True, kw_only=True):
     """Of a slice of a device (MIG): the whole, which is never used beside its slices."""
 
 
+DeviceLink = Literal["nvlink", "board", "switch", "bridge", "node", "system"]
+"""What lies between two devices, the nearest first: a link of their own, one board, PCIe switches,
+a host bridge, a NUMA node, the whole system.
+"""
+
+
+class DeviceTopology(Fact, frozen=True, kw_only=True):
+    """Where a device sits, for launches that span several."""
+
+    numa_node: int | None = None
+    links: dict[DeviceId, DeviceLink] = msgspec.field(default_factory=dict)
+    """To the other devices of this snapshot that the probe can say it of."""
+
+
+class DeviceProcess(Fact, frozen=True, kw_only=True):
+    """A process that uses a device, as the vendor's driver tells."""
+
+    pid: int
+    """As this host counts, the container's own number never."""
+    memory_bytes: int | None = None
+    """Of the device's memory; null where the driver does not say."""
+    graphics_only: bool = False
+    """A display server or the like: it draws and computes nothing."""
+    name: str | None = None
+
+
 class AcceleratorInfo(Fact, frozen=True, kw_only=True):
     """One device. ``None`` means that the platform cannot report it, never zero."""
 
@@ -46,6 +73,9 @@ class AcceleratorInfo(Fact, frozen=True, kw_only=True):
     power_limit_watts: float | None
     driver: str | None
     access: DeviceAccess | UnsetType = UNSET
+    topology: DeviceTopology | UnsetType = UNSET
+    processes: tuple[DeviceProcess, ...] | UnsetType = UNSET
+    """Everybody on it, ours included. Left out where it cannot be told, which is not nobody."""
 
 
 class HostInfo(Fact, frozen=True, kw_only=True):

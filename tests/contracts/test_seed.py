@@ -86,7 +86,7 @@ OURS: dict[type[msgspec.Struct], str] = {
     instance.InstanceRecord: "supervision?:Supervision",
     # The seed has plain numbers: a discrete card may refuse to say, and null is no zero.
     device.AcceleratorInfo: """memoryTotalBytes:number|null memoryUsedBytes:number|null
-        access?:DeviceAccess""",
+        access?:DeviceAccess topology?:DeviceTopology processes?:[DeviceProcess]""",
     failure.NoCapacity: "needBytes?:number freeBytes?:number detail?:string",
     failure.SpawnFailed: f"reason?:{REASONS} diagnosis?:Diagnosis",
     failure.ExitedEarly: "diagnosis?:Diagnosis",
