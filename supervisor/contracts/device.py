@@ -76,6 +76,8 @@ class AcceleratorInfo(Fact, frozen=True, kw_only=True):
     topology: DeviceTopology | UnsetType = UNSET
     processes: tuple[DeviceProcess, ...] | UnsetType = UNSET
     """Everybody on it, ours included. Left out where it cannot be told, which is not nobody."""
+    age_ms: int | UnsetType = UNSET
+    """How old this is, where its driver did not answer in time for this snapshot."""
 
 
 class HostInfo(Fact, frozen=True, kw_only=True):
@@ -96,8 +98,9 @@ class VolumeInfo(Fact, frozen=True, kw_only=True):
     """A mounted file system that models, state or logs live on."""
 
     mount: str
-    total_bytes: int
-    free_bytes: int
+    total_bytes: int | None
+    """Nullable, unlike the seed's: a network mount is never waited for."""
+    free_bytes: int | None
     filesystem: str | None
     model: str | None
     rotational: bool | None
@@ -111,6 +114,31 @@ class ThermalInfo(Fact, frozen=True, kw_only=True):
     source: ThermalSource
 
 
+ProbeState = Literal["ok", "absent", "failed", "stale"]
+
+
+class ProbeReport(Fact, frozen=True, kw_only=True):
+    """How one vendor's probe fared.
+
+    ``absent``: nothing of that vendor is here. ``failed``: it is, and cannot be asked, for this
+    ``reason``. ``stale``: it did not answer in time, and what is shown of it is older.
+    """
+
+    probe: str
+    state: ProbeState
+    reason: str | UnsetType = UNSET
+
+
+class LostDevice(Fact, frozen=True, kw_only=True):
+    """A device that was there under this daemon, and is not any more."""
+
+    id: DeviceId
+    name: str
+    reason: str
+    since: str
+    """RFC 3339 UTC."""
+
+
 class DeviceSnapshot(Fact, frozen=True, kw_only=True):
     """All of it, at one moment. A field missing from ``capabilities`` is unsupported here."""
 
@@ -120,6 +148,8 @@ class DeviceSnapshot(Fact, frozen=True, kw_only=True):
     storage: tuple[VolumeInfo, ...]
     thermals: tuple[ThermalInfo, ...]
     capabilities: tuple[TelemetryField, ...]
+    probes: tuple[ProbeReport, ...] = ()
+    lost: tuple[LostDevice, ...] = ()
 
 
 class LeaseHolder(Fact, frozen=True, kw_only=True):

@@ -51,8 +51,8 @@ SEED: dict[type[msgspec.Struct], str] = {
     device.HostInfo: f"""cpuModel:string cpuCount:number memoryTotalBytes:number
         memoryAvailableBytes:number swapTotalBytes:number|null platform:{PLATFORMS}
         arch:arm64/x64 release:string uptimeSeconds:number""",
-    device.VolumeInfo: """mount:string totalBytes:number freeBytes:number filesystem:string|null
-        model:string|null rotational:boolean|null""",
+    device.VolumeInfo: """mount:string filesystem:string|null model:string|null
+        rotational:boolean|null""",
     device.ThermalInfo: "label:string celsius:number source:chassis/cpu/gpu",
     device.DeviceSnapshot: """sampledAt:string accelerators:[AcceleratorInfo] host:HostInfo
         storage:[VolumeInfo] thermals:[ThermalInfo]
@@ -86,7 +86,11 @@ OURS: dict[type[msgspec.Struct], str] = {
     instance.InstanceRecord: "supervision?:Supervision",
     # The seed has plain numbers: a discrete card may refuse to say, and null is no zero.
     device.AcceleratorInfo: """memoryTotalBytes:number|null memoryUsedBytes:number|null
-        access?:DeviceAccess topology?:DeviceTopology processes?:[DeviceProcess]""",
+        access?:DeviceAccess topology?:DeviceTopology processes?:[DeviceProcess]
+        ageMs?:number""",
+    # The seed has plain numbers: a server that hangs tells none.
+    device.VolumeInfo: "totalBytes:number|null freeBytes:number|null",
+    device.DeviceSnapshot: "probes?:[ProbeReport] lost?:[LostDevice]",
     failure.NoCapacity: "needBytes?:number freeBytes?:number detail?:string",
     failure.SpawnFailed: f"reason?:{REASONS} diagnosis?:Diagnosis",
     failure.ExitedEarly: "diagnosis?:Diagnosis",
