@@ -32,7 +32,9 @@ from supervisor.contracts.rpc import (
     NameParams,
     NoParams,
     Notification,
+    PinParams,
     PlanReply,
+    ReleaseReply,
     StopParams,
     SubscribeParams,
     Subscription,
@@ -214,6 +216,12 @@ class Client:
 
     def restart(self, params: StopParams) -> InstanceView:
         return self.call("instance.restart", params, InstanceView, timeout=None)
+
+    def pin(self, params: PinParams) -> InstanceView:
+        return self.call("instance.pin", params, InstanceView)
+
+    def release(self, name: str) -> ReleaseReply:
+        return self.call("instance.release", NameParams(name=name), ReleaseReply)
 
     def drain(self, params: DrainParams) -> DrainReply:
         return self.call("supervisor.drain", params, DrainReply, timeout=None)

@@ -1,6 +1,7 @@
 """Commands that change an instance or wait for one, and ``rpc`` for whatever has no command."""
 
 import argparse
+import os
 import sys
 
 import msgspec
@@ -11,11 +12,13 @@ from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, report
 from supervisor.cli.launching import show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
-from supervisor.contracts.instance import InstanceView
+from supervisor.contracts.engine import ENGINE_IDS
+from supervisor.contracts.instance import InstanceView, PinnedHandle
 from supervisor.contracts.rpc import (
     DrainParams,
     DrainReply,
     NameParams,
+    PinParams,
     ReleaseReply,
     StopParams,
     WaitParams,
@@ -34,6 +37,14 @@ def add_commands(add: Add) -> None:
         command.add_argument("--nonce", help="only this one launch of the name")
     draining = add("drain", "Stop every instance.", run=drain)
     draining.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
+    pinning = add("pin", "Hold devices without a process, until `release`.", run=pin)
+    pinning.add_argument("name", metavar="NAME")
+    pinning.add_argument("--engine", required=True, choices=ENGINE_IDS, metavar="ENGINE")
+    pinning.add_argument(
+        "--device", dest="devices", action="extend", nargs="+", required=True, metavar="ID",
+        help="as `enginectl devices` names it",
+    )  # fmt: skip
+    pinning.add_argument("--holder", default=_me(), help="who has them (default: %(default)s)")
     releasing = add("release", "Give up a hold that has no process.", run=release)
     releasing.add_argument("name", metavar="NAME")
     waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
@@ -61,6 +72,16 @@ def drain(context: Context, args: argparse.Namespace) -> int:
     shown = context.show(reply, DrainReply, _show_drained)
     left = msgspec.json.decode(reply, type=DrainReply).failed
     return FAILED if left else shown
+
+
+def pin(context: Context, args: argparse.Namespace) -> int:
+    params = PinParams(
+        name=args.name,
+        holder=args.holder,
+        engine=args.engine,
+        devices=tuple(name for words in args.devices for name in words.split(",") if name),
+    )
+    return context.show(context.client.raw("instance.pin", params), InstanceView, _show_pinned)
 
 
 def release(context: Context, args: argparse.Namespace) -> int:
@@ -125,6 +146,15 @@ def _show_cancelled(view: InstanceView) -> None:
         say(f"{_name(view)} is {view.state}: there was no launch to cancel, and it was left alone")
     else:
         say(f"{_name(view)} cancelled")
+
+
+def _show_pinned(view: InstanceView) -> None:
+    holder = view.record.ref.holder if isinstance(view.record.ref, PinnedHandle) else "-"
+    say(f"{_name(view)} holds {printable(','.join(view.record.devices))} for {printable(holder)}")
+
+
+def _me() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
 
 
 def _name(view: InstanceView) -> str:

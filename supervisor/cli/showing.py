@@ -20,7 +20,7 @@ from supervisor.contracts.failure import (
     SpawnFailed,
     UnhealthyTimeout,
 )
-from supervisor.contracts.instance import InstanceView, ProcessHandle
+from supervisor.contracts.instance import InstanceView, PinnedHandle, ProcessHandle
 from supervisor.contracts.rpc import EngineEntry, EngineListing, InstanceListing, ListParams
 
 _SHOWN_DEVICES = 2
@@ -83,6 +83,8 @@ def _pid(view: InstanceView) -> str:
 
 def _reason(view: InstanceView) -> str:
     """Why it is not simply ready: the newest failure, and when it will be tried again."""
+    if isinstance(view.record.ref, PinnedHandle):
+        return f"pinned for {view.record.ref.holder}"
     told = [] if view.failure is None else [_cause(view.failure)]
     if view.retry_at is not None:
         told.append(f"attempt {view.attempt} {until(view.retry_at)}")

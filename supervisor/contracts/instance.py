@@ -202,7 +202,7 @@ class InstanceView(Fact, frozen=True, kw_only=True):
     state: InstanceState
     health: HealthView
     intent: Intent | None
-    """Null once it has ended."""
+    """Null once it has ended, and of a pin, of which nothing is intended."""
     attempt: int
     failure: LaunchFailure | None
     first_failure: LaunchFailure | None

@@ -146,10 +146,22 @@ class DrainReply(Fact, frozen=True, kw_only=True):
     """Name to the reason why it is still there."""
 
 
+class PinParams(Wire, frozen=True, kw_only=True):
+    """A hold on devices with no process behind it, until it is released."""
+
+    name: str
+    holder: str
+    """Who has the devices, for people."""
+    engine: EngineId
+    devices: tuple[DeviceId, ...]
+
+
 class ReleaseReply(Fact, frozen=True, kw_only=True):
     """Devices that the hold is known to have kept."""
 
     devices: tuple[DeviceId, ...]
+    view: InstanceView | UnsetType = UNSET
+    """Of a pin, as it ended. A record that could not be read has none."""
 
 
 class SupervisorInfo(Fact, frozen=True, kw_only=True):

@@ -5,9 +5,16 @@ from collections.abc import Callable
 from typing import Literal
 
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.host import DeviceId, HostProfile
+from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
-from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
+from supervisor.contracts.rpc import (
+    DrainReply,
+    EngineListing,
+    PinParams,
+    PlanReply,
+    ReleaseReply,
+    SupervisorInfo,
+)
 
 
 class Supervisor(ABC):
@@ -68,7 +75,14 @@ class Supervisor(ABC):
         """
 
     @abstractmethod
-    async def release(self, name: str) -> tuple[DeviceId, ...]:
+    async def pin(self, params: PinParams) -> InstanceView:
+        """Hold devices, alone and with no process, until ``release``.
+
+        Raises ``LaunchRefused`` where the name or a device is taken, ``InvalidLaunch``.
+        """
+
+    @abstractmethod
+    async def release(self, name: str) -> ReleaseReply:
         """Give up a hold that has no process: says which devices it is known to have had.
 
         Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs.
@@ -76,7 +90,7 @@ class Supervisor(ABC):
 
     @abstractmethod
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
-        """Stop every instance, all at once; meanwhile no launch is taken."""
+        """Stop every engine, all at once; meanwhile no launch is taken. Pins stay."""
 
     @abstractmethod
     async def wait(

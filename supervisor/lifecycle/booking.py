@@ -96,19 +96,23 @@ class BookingDesk:
 
     def devices(self, order: Order, found: Surroundings) -> Grant:
         """The lease that the order would get now. Raises ``Problem``, ``InvalidLaunch``."""
+        claim = Claim(
+            devices=order.devices,
+            count=order.need,
+            exclusive=order.exclusive,
+            memory_bytes=order.memory_bytes,
+        )
+        return self._grant(claim, found.snapshot, found.host)
+
+    def _grant(self, claim: Claim, snapshot: DeviceSnapshot, host: HostProfile) -> Grant:
         records = self._records()
         claimed = {device for record in records.values() for device in record.devices}
-        offered = found.snapshot.accelerators
+        offered = snapshot.accelerators
         granted = grant(
-            Claim(
-                devices=order.devices,
-                count=order.need,
-                exclusive=order.exclusive,
-                memory_bytes=order.memory_bytes,
-            ),
+            claim,
             offered,
             records,
-            accelerator=found.host.accelerator,
+            accelerator=host.accelerator,
             withheld=self._quarantine.withheld(offered, claimed),
         )
         if isinstance(granted, InvalidClaim):
@@ -124,6 +128,12 @@ class BookingDesk:
                 )
             )
         return granted
+
+    def hold(
+        self, devices: tuple[DeviceId, ...], snapshot: DeviceSnapshot, host: HostProfile
+    ) -> None:
+        """Whether a pin may have these, alone. Raises ``Problem``, ``InvalidLaunch``."""
+        self._grant(Claim(devices=devices, exclusive=True), snapshot, host)
 
     def port(self, order: Order, found: Surroundings) -> int:
         """The explicit port, or one of the pool. Raises ``Problem``."""

@@ -141,8 +141,8 @@ class Instance:
 
     @property
     def ready(self) -> bool:
-        """The present attempt's readiness was proved."""
-        return was_ready(self.record)
+        """The present attempt's readiness was proved; a pinned hold has nothing to prove."""
+        return isinstance(self.record.ref, PinnedHandle) or was_ready(self.record)
 
     @property
     def over(self) -> bool:
@@ -183,6 +183,12 @@ class Instance:
         """Return once ``fact`` holds. Facts change only where the task says so."""
         while not fact(self):
             await self._changed.wait()
+
+    def lay_down(self, tombstone: Tombstone) -> None:
+        """Of a pinned hold: it was released, and no task of its own can say so."""
+        self.tombstone = tombstone
+        self._on_end(self, tombstone)
+        self._tell()
 
     def order(self, command: Command) -> None:
         """Note a command. A stop outranks a restart; else the first one counts."""

@@ -26,15 +26,21 @@ from supervisor.contracts.failure import (
     Cancelled,
     LaunchFailure,
 )
-from supervisor.contracts.host import DeviceId, HostProfile
+from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import (
     InstanceRecord,
     InstanceView,
     LaunchParams,
-    PinnedHandle,
     Tombstone,
 )
-from supervisor.contracts.rpc import DrainReply, EngineListing, PlanReply, SupervisorInfo
+from supervisor.contracts.rpc import (
+    DrainReply,
+    EngineListing,
+    PinParams,
+    PlanReply,
+    ReleaseReply,
+    SupervisorInfo,
+)
 from supervisor.engines.registry import engine_spec
 from supervisor.failures import sentence, to_event
 from supervisor.instances.durable import StoreError
@@ -56,6 +62,7 @@ from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Command, Instance
 from supervisor.lifecycle.order import Order, resolve
+from supervisor.lifecycle.pins import UNTOUCHABLE, Pins, is_pin
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
@@ -80,6 +87,7 @@ class LocalSupervisor(Supervisor):
         self._tasks: anyio.abc.TaskGroup | None = None
         self._quarantine = Quarantine(house)
         self._desk = BookingDesk(house, self._records, self._quarantine)
+        self._pins = Pins(house, self._desk, self._taken, self._enter_pin, self._instances.pop)
         self._leaving = False
         self._draining = 0
 
@@ -138,7 +146,7 @@ class LocalSupervisor(Supervisor):
             self._instances[name] = instance
             if untouchable is None:
                 self._start(instance)
-            elif not isinstance(record.ref, PinnedHandle):
+            elif not is_pin(record):
                 house.publish(Warning_(instance=name, code="record-newer", detail=untouchable))
         return len(loaded.records)
 
@@ -146,10 +154,10 @@ class LocalSupervisor(Supervisor):
         """Why a record is kept as it is, with its lease, and nobody acts on it."""
         if newer:
             return "a newer version wrote this record"
+        if is_pin(record):
+            return UNTOUCHABLE
         if record.supervision is UNSET:
             return "the record does not say how it was launched"
-        if isinstance(record.ref, PinnedHandle):
-            return "it is a pinned hold"
         if record.ref is not None and self._house.launcher_of(record.ref) is None:
             return f"this daemon has no launcher for a {record.runtime} handle"
         return None
@@ -247,7 +255,7 @@ class LocalSupervisor(Supervisor):
         found = await self._desk.look(order)
         # From here to the return there is no wait: that makes the reservation one step.
         self._refuse_if_leaving()
-        if order.name in self._instances or self._quarantine.bars(order.name):
+        if self._taken(order.name):
             raise Problem(AlreadyRunning(name=order.name))
         record, preparation = self._desk.book(order, nonce, found)
         instance = Instance(
@@ -274,6 +282,7 @@ class LocalSupervisor(Supervisor):
         found = self._find(name, nonce)
         if isinstance(found, Tombstone):
             return tombstone_view(found)
+        self._refuse_pin(found)
         if found.ready:
             return found.view()
         return await self._command(found, Command("cancel", grace_ms))
@@ -287,10 +296,15 @@ class LocalSupervisor(Supervisor):
         return instance.view()
 
     def _refuse_untouchable(self, instance: Instance) -> None:
-        if isinstance(instance.record.ref, PinnedHandle):
-            raise PinnedInstance(f"{instance.name} is a pinned hold; release it instead")
+        self._refuse_pin(instance)
         if instance.untouchable is not None:
             raise CannotTell(f"{instance.name} was not touched: {instance.untouchable}")
+
+    def _refuse_pin(self, instance: Instance) -> None:
+        if is_pin(instance.record):
+            raise PinnedInstance(
+                f"{instance.name} is a pinned hold; `enginectl release {instance.name}` ends it"
+            )
 
     async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         found = self._find(name, nonce)
@@ -309,8 +323,28 @@ class LocalSupervisor(Supervisor):
             raise LaunchRefused(Cancelled())  # a stop came in between, and won
         return self._outcome(found)
 
-    async def release(self, name: str) -> tuple[DeviceId, ...]:
-        if name in self._instances:
+    async def pin(self, params: PinParams) -> InstanceView:
+        self._refuse_if_leaving()
+        return await self._pins.pin(params)
+
+    def _enter_pin(self, record: InstanceRecord) -> Instance:
+        pin = Instance(
+            self._house,
+            record,
+            None,
+            self._ended,
+            prepare=self._desk.again,
+            untouchable=UNTOUCHABLE,
+        )
+        self._instances[record.name] = pin
+        self._tombstones.pop(record.name, None)
+        return pin
+
+    async def release(self, name: str) -> ReleaseReply:
+        held = self._instances.get(name)
+        if held is not None and is_pin(held.record):
+            return await self._pins.release(held)
+        if held is not None:
             raise NotOurs(f"{name} is a running instance, and no hold; stop it instead")
         if name not in self._quarantine:
             raise NoSuchInstance(f"there is no hold named {name!r}")
@@ -319,7 +353,7 @@ class LocalSupervisor(Supervisor):
         except StoreError as error:
             raise Unavailable(f"the file of {name} could not be removed: {error}") from error
         self._house.publish(Released(instance=name, devices=devices))
-        return devices
+        return ReleaseReply(devices=devices)
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         stopped: list[str] = []
@@ -335,7 +369,7 @@ class LocalSupervisor(Supervisor):
         self._draining += 1
         try:
             async with anyio.create_task_group() as stops:
-                for name in tuple(self._instances):
+                for name in [it.name for it in self._instances.values() if not is_pin(it.record)]:
                     stops.start_soon(stop, name)
         finally:
             self._draining -= 1
@@ -447,6 +481,10 @@ class LocalSupervisor(Supervisor):
 
     def _records(self) -> dict[str, InstanceRecord]:
         return {name: instance.record for name, instance in self._instances.items()}
+
+    def _taken(self, name: str) -> bool:
+        """Whether a new instance may not have this name."""
+        return name in self._instances or self._quarantine.bars(name)
 
     def _find(self, name: str, nonce: str | None) -> Instance | Tombstone:
         """The instance, else its tombstone; with a nonce only that very launch."""

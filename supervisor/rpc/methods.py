@@ -27,6 +27,7 @@ from supervisor.contracts.rpc import (
     LogsParams,
     NameParams,
     NoParams,
+    PinParams,
     PlanReply,
     ReleaseReply,
     StopParams,
@@ -141,10 +142,17 @@ async def _drain(session: Session, params: DrainParams) -> DrainReply:
 
 
 @METHODS.method(
+    "instance.pin", Role.OPERATE, "Hold devices without a process, until released", finishes=True
+)
+async def _pin(session: Session, params: PinParams) -> InstanceView:
+    return await session.supervisor.pin(params)
+
+
+@METHODS.method(
     "instance.release", Role.OPERATE, "Give up a hold that has no process", finishes=True
 )
 async def _release(session: Session, params: NameParams) -> ReleaseReply:
-    return ReleaseReply(devices=await session.supervisor.release(params.name))
+    return await session.supervisor.release(params.name)
 
 
 @METHODS.method("instance.wait", Role.READ, "Reply once an instance is ready, or has ended")

@@ -16,7 +16,7 @@ from supervisor.contracts import rpc
 from supervisor.contracts.engine import ServingOptions
 from supervisor.contracts.event import LaunchFailed, Restarting
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
-from supervisor.contracts.instance import LaunchParams
+from supervisor.contracts.instance import LaunchParams, PinnedHandle
 from supervisor.contracts.rpc import ErrorObject, Notification
 from tests.cli.conftest import Ran, Run
 from tests.rpc.fake import AT, Served, view
@@ -446,3 +446,21 @@ def test_not_allowed_is_77(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("supervisor.client.Client.raw", refuse)
     assert run("ps").code == 77
+
+
+def test_pin_holds_devices_for_somebody(run: Run, served: Served) -> None:
+    words = ("pin", "p", "--engine", "vllm", "--device", "D0", "D1", "--device", "D2,D3")
+    assert run(*words, "--holder", "speech") == Ran(0, "p holds D0,D1,D2,D3 for speech\n", "")
+    pinned = served.supervisor.views["p"].record
+    assert (pinned.ref, pinned.engine) == (PinnedHandle(holder="speech"), "vllm")
+    assert "pinned for speech" in run("ps").out
+    assert run(*words).code == 1
+    assert run("release", "p").code == 0
+    assert run("pin", "q", "--engine", "vllm").code == 2
+
+
+def test_a_pin_is_for_whoever_types_it(
+    run: Run, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "ada")
+    assert run("pin", "p", "--engine", "vllm", "--device", "D0").out == "p holds D0 for ada\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from supervisor.bus import Bus
 from supervisor.contracts.config import AccessConfig
@@ -30,13 +31,16 @@ from supervisor.contracts.instance import (
     InstanceState,
     InstanceView,
     LaunchParams,
+    PinnedHandle,
     ProcessHandle,
 )
 from supervisor.contracts.rpc import (
     DrainReply,
     EngineEntry,
     EngineListing,
+    PinParams,
     PlanReply,
+    ReleaseReply,
     SupervisorInfo,
 )
 from supervisor.lifecycle.api import Supervisor
@@ -240,10 +244,23 @@ class FakeSupervisor(Supervisor):
         self.views[name] = view(name, "ready")
         return self.views[name]
 
-    async def release(self, name: str) -> tuple[str, ...]:
+    async def pin(self, params: PinParams) -> InstanceView:
+        if params.name in self.views:
+            raise LaunchRefused(AlreadyRunning(name=params.name))
+        made = view(params.name, port=0)
+        record = replace(
+            made.record,
+            engine=params.engine,
+            devices=params.devices,
+            ref=PinnedHandle(holder=params.holder),
+        )
+        self.views[params.name] = replace(made, record=record, intent=None)
+        return self.views[params.name]
+
+    async def release(self, name: str) -> ReleaseReply:
         if name not in self.views:
             raise NoSuchInstance(f"there is no hold named {name!r}")
-        return ("D0",)
+        return ReleaseReply(devices=("D0",))
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         names = tuple(sorted(self.views))
