@@ -5,7 +5,7 @@ nothing else: a slow one costs no memory and delays nobody; one that falls out o
 told so. Where a journal is attached, an event reaches subscribers after it was written down.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -61,6 +61,8 @@ class Bus:
         self._now = now
         self._ring: deque[Published] = deque(maxlen=ring)
         self._news = anyio.Event()
+        self.published: Counter[str] = Counter()
+        """How many events of each kind there were since this daemon started."""
         self._recorder: Recorder = lambda published: self.deliver((published,))
         self._encoder = msgspec.json.Encoder()
 
@@ -80,6 +82,7 @@ class Bus:
         if len(encoded) > LINE_BYTES:
             encoded = shortened(self._encoder, encoded)
         self._seq = stamp.seq
+        self.published[str(event.__struct_config__.tag)] += 1
         self._recorder(Published(stamp, event, encoded))
         return stamp
 

@@ -29,6 +29,8 @@ from supervisor.contracts.rpc import (
     LogLines,
     LogNotice,
     LogsParams,
+    MetricsReply,
+    MetricsText,
     NameParams,
     NoParams,
     Notification,
@@ -238,6 +240,12 @@ class Client:
 
     def logs(self, name: str, lines: int = 100) -> LogLines:
         return self.call("instance.logs", LogsParams(name=name, lines=lines), LogLines)
+
+    def metrics(self, name: str) -> MetricsReply:
+        return self.call("instance.metrics", NameParams(name=name), MetricsReply)
+
+    def metrics_text(self) -> str:
+        return self.call("metrics.text", NoParams(), MetricsText).text
 
     # Subscriptions.
 

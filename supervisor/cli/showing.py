@@ -3,10 +3,21 @@
 import argparse
 
 import msgspec
+from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import OK
-from supervisor.cli.text import NOT_KNOWN, UNSUPPORTED, age, say, size, table, until
+from supervisor.cli.text import (
+    NOT_KNOWN,
+    UNSUPPORTED,
+    age,
+    printable,
+    say,
+    size,
+    table,
+    until,
+    warn,
+)
 from supervisor.contracts.device import (
     AcceleratorInfo,
     DeviceLeases,
@@ -21,7 +32,15 @@ from supervisor.contracts.failure import (
     UnhealthyTimeout,
 )
 from supervisor.contracts.instance import InstanceView, PinnedHandle, ProcessHandle
-from supervisor.contracts.rpc import EngineEntry, EngineListing, InstanceListing, ListParams
+from supervisor.contracts.rpc import (
+    EngineEntry,
+    EngineListing,
+    InstanceListing,
+    ListParams,
+    MetricsReply,
+    MetricsText,
+    NameParams,
+)
 
 _SHOWN_DEVICES = 2
 
@@ -30,6 +49,10 @@ def add_commands(add: Add) -> None:
     ps = add("ps", "List the instances.", run=list_instances)
     ps.add_argument("-a", "--all", action="store_true", help="ended ones too")
     add("devices", "Show the devices and who holds them.", run=list_devices)
+    metrics = add(
+        "metrics", "Show an engine's load, or the supervisor's own metrics.", run=show_metrics
+    )
+    metrics.add_argument("name", metavar="NAME", nargs="?", help="without it: the supervisor's own")
     add("engines", "Show the engines, and whether they run here.", run=list_engines)
 
 
@@ -54,6 +77,31 @@ def list_devices(context: Context, args: argparse.Namespace) -> int:
 
 def list_engines(context: Context, args: argparse.Namespace) -> int:
     return context.show(context.client.raw("engine.list"), EngineListing, _show_engines)
+
+
+def show_metrics(context: Context, args: argparse.Namespace) -> int:
+    if args.name is None:
+        reply = context.client.raw("metrics.text")
+        return context.show(reply, MetricsText, lambda page: print(page.text, end=""))
+    reply = context.client.raw("instance.metrics", NameParams(name=args.name))
+    return context.show(reply, MetricsReply, _show_metrics)
+
+
+def _show_metrics(reply: MetricsReply) -> None:
+    told = reply.metrics
+    rows = (
+        ("requestsRunning", "requests running", told.requests_running, 1.0, ""),
+        ("requestsWaiting", "requests waiting", told.requests_waiting, 1.0, ""),
+        ("kvCacheUtilization", "KV cache used", told.kv_cache_utilization, 100.0, " %"),
+        ("promptTokensTotal", "prompt tokens", told.prompt_tokens_total, 1.0, ""),
+        ("generationTokensTotal", "generated tokens", told.generation_tokens_total, 1.0, ""),
+    )
+    for name, label, value, scale, unit in rows:
+        unknown = UNSUPPORTED if name in reply.unsupported else NOT_KNOWN
+        text = unknown if value is None else f"{value * scale:.16g}{unit}"
+        say(f"{label:<17} {text}")
+    if reply.unavailable is not UNSET:
+        warn(f"{printable(reply.name)}: {printable(reply.unavailable)}")
 
 
 def _show_instances(listing: InstanceListing) -> None:

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from supervisor.contracts._base import Fact, Wire
 from supervisor.contracts.engine import (
+    CanonicalMetric,
     EngineId,
     EngineRuntimeKind,
     EngineSupport,
@@ -202,6 +203,37 @@ class PlanReply(Fact, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     fit: str
     """``"ok"``, or why the launch would be refused right now."""
+
+
+class CanonicalMetrics(Fact, frozen=True, kw_only=True):
+    """An engine's load in numbers that mean the same for every engine; null where unknown."""
+
+    requests_running: float | None
+    requests_waiting: float | None
+    kv_cache_utilization: float | None
+    """0 to 1; averaged over data-parallel engines."""
+    prompt_tokens_total: float | None
+    generation_tokens_total: float | None
+
+
+class MetricsReply(Fact, frozen=True, kw_only=True):
+    """What an engine says of its load at this moment."""
+
+    name: str
+    engine: EngineId
+    metrics: CanonicalMetrics
+    unsupported: tuple[CanonicalMetric, ...]
+    """Those that this engine, as it runs, never tells; other nulls may come to be known."""
+    bad_lines: int = 0
+    """Lines of the page that could not be read; the others were."""
+    unavailable: str | UnsetType = UNSET
+    """Why nothing could be asked just now."""
+
+
+class MetricsText(Fact, frozen=True, kw_only=True):
+    """The supervisor's own metrics, in Prometheus' text format."""
+
+    text: str
 
 
 class InstanceListing(Fact, frozen=True, kw_only=True):

@@ -28,6 +28,8 @@ class Request:
     path: str
     body: str | None
     headers: dict[str, str]
+    limit: int = BODY_LIMIT
+    """Bytes of the reply's body that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Line:
                 headers=request.headers,
                 allow_redirects=False,
             ) as response:
-                body, whole = await _read(response)
+                body, whole = await _read(response, request.limit)
                 return Reply(
                     response.status,
                     response.reason or "",
@@ -105,11 +107,11 @@ class Line:
         return self._connection
 
 
-async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """At most ``BODY_LIMIT`` bytes, and whether that was all of it."""
+async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+    """At most ``limit`` bytes, and whether that was all of it."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) >= BODY_LIMIT:
-            return bytes(body[:BODY_LIMIT]), False
+        if len(body) >= limit:
+            return bytes(body[:limit]), False
     return bytes(body), True

@@ -7,6 +7,7 @@ Nothing is sent to a server that is not proved, and a refused connect never gets
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -93,6 +94,22 @@ class Probe:
         if self._deep is None:
             return await self.health()
         return await self._outcome_of(self._ask_deeply, max(self._timeout_s, DEEP_TIMEOUT_S))
+
+    async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
+        """What the engine has at ``path``, up to ``limit`` bytes, on a fresh proved connection.
+
+        Any status is a reply. Raises ``Miss`` where there is none.
+        """
+        request = replace(self._request("GET", path), limit=limit)
+        deadline = anyio.current_time() + within_s
+        with anyio.CancelScope(deadline=deadline):
+            async with self._busy:
+                line = await self._open(request, deadline)
+                try:
+                    return await line.ask(request)
+                finally:
+                    await line.close()
+        raise Miss("timeout", f"GET {path}: not answered in time")
 
     async def close(self) -> None:
         """Close what is open between probes. A probe in flight is its own task's to cancel."""

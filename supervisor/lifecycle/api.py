@@ -10,6 +10,7 @@ from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
     DrainReply,
     EngineListing,
+    MetricsReply,
     PinParams,
     PlanReply,
     ReleaseReply,
@@ -113,3 +114,7 @@ class Supervisor(ABC):
     @abstractmethod
     def redactor(self, name: str) -> Callable[[str], str]:
         """Masks that instance's secrets in a text of its log. Raises ``NoSuchInstance``."""
+
+    @abstractmethod
+    async def metrics(self, name: str) -> MetricsReply:
+        """Ask a ready engine for its metrics, in bounded time. Raises ``NoSuchInstance``."""

@@ -25,7 +25,8 @@ from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.engines.api_key import api_key
 from supervisor.engines.diagnosis import diagnose
 from supervisor.health.address import AddressError, IPAddress, probe_addresses
-from supervisor.health.outcome import NotReady, Outcome
+from supervisor.health.line import Reply
+from supervisor.health.outcome import Miss, NotReady, Outcome
 from supervisor.health.pacing import RELAXED_S
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import Expired, wait_ready
@@ -53,6 +54,7 @@ class Attempt:
         self._style = stop_style
         self._gated: Gated | None = None
         self._probe: Probe | None = None
+        self._pages: Probe | None = None
         self.running: Running | None = None
         self.exit: Exit | None = None
         self.liveness: Liveness = "alive"
@@ -182,7 +184,11 @@ class Attempt:
             return None
 
     def _probing(self, plan: LaunchPlan, addresses: tuple[IPAddress, ...]) -> Probe:
-        self._probe = Probe(
+        self._probe = self._asking(plan, addresses)
+        return self._probe
+
+    def _asking(self, plan: LaunchPlan, addresses: tuple[IPAddress, ...]) -> Probe:
+        return Probe(
             addresses,
             self._ledger.record.port,
             plan.health,
@@ -190,7 +196,6 @@ class Attempt:
             api_key=api_key(plan.argv, plan.env),
             mask=lambda text: self._ledger.redactor.text(text),  # noqa: PLW0108 - it changes
         )
-        return self._probe
 
     def _warn_of(self, seen: NotReady) -> None:
         """Some answers will not change by waiting, so they are news at their first occurrence."""
@@ -210,6 +215,12 @@ class Attempt:
         self._house.at("ready")
 
     # ── ready ────────────────────────────────────────────────────────────────
+
+    async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
+        """A page of the ready engine's own. Raises ``Miss`` where it cannot be had."""
+        if self._pages is None:
+            raise Miss("unreachable", "the engine cannot be asked now")
+        return await self._pages.page(path, limit=limit, within_s=within_s)
 
     async def watch(
         self, give_up_ms: int | None, on_exit: Callable[[Exit], Awaitable[None]]
@@ -248,7 +259,11 @@ class Attempt:
         # Nothing tells when a name can be resolved again.
         while (addresses := await self._addresses()) is None:  # noqa: ASYNC110
             await anyio.sleep(RELAXED_S)
-        async with self._probing(plan, addresses) as probe:
+        async with (
+            self._probing(plan, addresses) as probe,
+            # One of its own: who asks for a page neither delays the probes nor waits for them.
+            self._asking(plan, addresses) as self._pages,
+        ):
             while True:
                 await anyio.sleep(RELAXED_S)
                 deep = every_ns is not None and monotonic_ns() >= due_ns

@@ -47,6 +47,7 @@ from supervisor.contracts.instance import (
     Tombstone,
 )
 from supervisor.failures import bounded_pair, to_event
+from supervisor.health.line import Reply
 from supervisor.instances.durable import StoreError
 from supervisor.instances.state import Now, state_of, was_ready
 from supervisor.launchers.base import CannotTellError, Exit, NotOursError, StopReceipt
@@ -171,6 +172,10 @@ class Instance:
             return None
         seen = await running.members()
         return None if self._is_leaving() else seen
+
+    async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
+        """A page of the engine's own. Raises ``Miss`` where it cannot be had."""
+        return await self._attempt.page(path, limit=limit, within_s=within_s)
 
     def _is_leaving(self) -> bool:
         return self._attempt.exit is not None or self._command is not None

@@ -36,6 +36,7 @@ from supervisor.contracts.instance import (
 from supervisor.contracts.rpc import (
     DrainReply,
     EngineListing,
+    MetricsReply,
     PinParams,
     PlanReply,
     ReleaseReply,
@@ -67,6 +68,7 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
+from supervisor.lifecycle.scraping import scrape
 from supervisor.lifecycle.told import History
 from supervisor.lifecycle.views import tombstone_view
 
@@ -442,6 +444,13 @@ class LocalSupervisor(Supervisor):
         return await anyio.to_thread.run_sync(
             engine_listing, host, self._house.config, self._house.inherited_env.get("PATH", "")
         )
+
+    async def metrics(self, name: str) -> MetricsReply:
+        found = self._find(name, None)
+        if isinstance(found, Tombstone):
+            raise NoSuchInstance(f"{name} has ended and tells nothing more")
+        spec = engine_spec(found.record.engine)
+        return await scrape(found, spec.metrics if spec else {})
 
     async def plan(self, params: LaunchParams) -> PlanReply:
         order = resolve(params, self._house.config.recipes)

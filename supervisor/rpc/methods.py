@@ -25,6 +25,8 @@ from supervisor.contracts.rpc import (
     ListParams,
     LogLines,
     LogsParams,
+    MetricsReply,
+    MetricsText,
     NameParams,
     NoParams,
     PinParams,
@@ -38,6 +40,7 @@ from supervisor.contracts.rpc import (
     WaitParams,
 )
 from supervisor.logs import reading as logs
+from supervisor.rpc.exposition import exposition
 from supervisor.rpc.faults import Fault
 from supervisor.rpc.method import Session, Table, Then
 from supervisor.rpc.openrpc import document
@@ -195,6 +198,16 @@ async def _logs(session: Session, params: LogsParams) -> LogLines | Then:
             name, session.supervisor, params.name, at, found.cursor
         ),
     )
+
+
+@METHODS.method("instance.metrics", Role.READ, "An engine's load, in words common to all engines")
+async def _metrics(session: Session, params: NameParams) -> MetricsReply:
+    return await session.supervisor.metrics(params.name)
+
+
+@METHODS.method("metrics.text", Role.READ, "The supervisor's own metrics, as Prometheus reads them")
+async def _metrics_text(session: Session, params: NoParams) -> MetricsText:
+    return MetricsText(text=await exposition(session.supervisor, session.bus))
 
 
 @METHODS.method(

@@ -464,3 +464,25 @@ def test_a_pin_is_for_whoever_types_it(
 ) -> None:
     monkeypatch.setenv("USER", "ada")
     assert run("pin", "p", "--engine", "vllm", "--device", "D0").out == "p holds D0 for ada\n"
+
+
+def test_metrics_of_an_engine(run: Run, served: Served) -> None:
+    served.supervisor.views["a"] = view("a")
+    assert run("metrics", "a") == Ran(
+        0,
+        "requests running  2\n"
+        "requests waiting  0\n"
+        "KV cache used     unsupported\n"
+        "prompt tokens     n/a\n"
+        "generated tokens  1000000000000000\n",
+        "",
+    )
+    reply = json.loads(run("metrics", "a", "--json").out)
+    assert reply["metrics"]["promptTokensTotal"] is None
+    assert run("metrics", "b").code == 4
+
+
+def test_metrics_of_the_supervisor_itself(run: Run) -> None:
+    ran = run("metrics")
+    assert ran.code == 0
+    assert '\nengine_supervisor_instances{state="ready"} 0.0\n' in ran.out

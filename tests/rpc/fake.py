@@ -35,9 +35,11 @@ from supervisor.contracts.instance import (
     ProcessHandle,
 )
 from supervisor.contracts.rpc import (
+    CanonicalMetrics,
     DrainReply,
     EngineEntry,
     EngineListing,
+    MetricsReply,
     PinParams,
     PlanReply,
     ReleaseReply,
@@ -294,6 +296,21 @@ class FakeSupervisor(Supervisor):
     def redactor(self, name: str) -> Callable[[str], str]:
         self.get(name)
         return lambda text: text.replace("SECRET", "***")
+
+    async def metrics(self, name: str) -> MetricsReply:
+        self.get(name)
+        return MetricsReply(
+            name=name,
+            engine="llamacpp",
+            metrics=CanonicalMetrics(
+                requests_running=2.0,
+                requests_waiting=0.0,
+                kv_cache_utilization=None,
+                prompt_tokens_total=None,
+                generation_tokens_total=1e15,
+            ),
+            unsupported=("kvCacheUtilization",),
+        )
 
     async def _pass(self, name: str) -> None:
         if gate := self.slow.get(name):

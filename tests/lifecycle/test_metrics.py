@@ -1,0 +1,107 @@
+"""``instance.metrics`` on real engines and on what engines must not be able to do to it."""
+
+import json
+import urllib.request
+
+import anyio
+import msgspec
+import pytest
+
+from supervisor.lifecycle import scraping
+from supervisor.lifecycle.errors import NoSuchInstance
+from tests.lifecycle.house import Home
+from tests.parts import real_llama
+
+pytestmark = pytest.mark.anyio
+
+PAGE = "llamacpp:requests_processing 2\nllamacpp:requests_deferred NaN\n"
+
+
+async def test_a_real_server_tells_its_load(home: Home) -> None:
+    server = real_llama.require("genuine-llama-server")
+    view = await home.launch(binary=str(server), model_path=str(real_llama.tiny_gguf()))
+    await anyio.to_thread.run_sync(_complete, view.record.port)
+    reply = await home.supervisor.metrics("x")
+    told = reply.metrics
+    assert reply.unavailable is msgspec.UNSET
+    assert reply.bad_lines == 0
+    assert (told.requests_running, told.requests_waiting) == (0.0, 0.0)
+    assert told.generation_tokens_total == 8.0
+    assert told.prompt_tokens_total is not None
+    assert told.prompt_tokens_total > 0
+    assert told.kv_cache_utilization is None
+    assert reply.unsupported == ("kvCacheUtilization",)
+    await home.stop()
+    with pytest.raises(NoSuchInstance):
+        await home.supervisor.metrics("x")
+
+
+async def test_a_real_server_behind_a_key_and_a_prefix(home: Home) -> None:
+    """Without the key llama-server answers 401 here, and 404 without the prefix (measured)."""
+    server = real_llama.require("genuine-llama-server")
+    await home.launch(
+        binary=str(server),
+        model_path=str(real_llama.tiny_gguf()),
+        extra_args=("--api-key", "open-sesame", "--api-prefix", "/behind"),
+    )
+    reply = await home.supervisor.metrics("x")
+    assert reply.unavailable is msgspec.UNSET
+    assert reply.metrics.requests_running == 0.0
+    await home.stop()
+
+
+async def test_a_bad_number_is_null_in_strict_json(home: Home) -> None:
+    await home.launch(binary=home.stub(metrics=PAGE))
+    reply = await home.supervisor.metrics("x")
+    assert json.loads(msgspec.json.encode(reply)) == {
+        "name": "x",
+        "engine": "llamacpp",
+        "metrics": {
+            "requestsRunning": 2.0,
+            "requestsWaiting": None,
+            "kvCacheUtilization": None,
+            "promptTokensTotal": None,
+            "generationTokensTotal": None,
+        },
+        "unsupported": ["kvCacheUtilization", "promptTokensTotal", "generationTokensTotal"],
+        "badLines": 1,
+    }
+    await home.stop()
+
+
+async def test_before_it_is_ready_nothing_is_asked(home: Home) -> None:
+    await home.launch(binary=home.stub(load=600), wait=False)
+    reply = await home.supervisor.metrics("x")
+    assert reply.unavailable == "the engine is not ready yet"
+    assert reply.unsupported == ()
+    await home.stop()
+
+
+async def test_a_page_of_another_kind_is_none(home: Home) -> None:
+    await home.launch(binary=home.stub(metrics="<html><body>\x1b[31mlog in</body></html>"))
+    reply = await home.supervisor.metrics("x")
+    assert reply.unavailable
+    assert "no metrics page came back" in reply.unavailable
+    assert "\x1b" not in reply.unavailable
+    assert reply.metrics.requests_running is None
+    await home.stop()
+
+
+async def test_an_endless_page_is_read_up_to_a_bound(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scraping, "PAGE_BYTES", 10_000)
+    filler = 'llamacpp:x{a="b"} 1\n' * 2_000
+    await home.launch(binary=home.stub(metrics=PAGE + filler + PAGE))
+    reply = await home.supervisor.metrics("x")
+    assert reply.metrics.requests_running == 2.0
+    await home.stop()
+
+
+def _complete(port: int) -> None:
+    body = json.dumps({"prompt": "a", "max_tokens": 8, "ignore_eos": True}).encode()
+    headers = {"Content-Type": "application/json"}
+    url = f"http://127.0.0.1:{port}/v1/completions"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, body, headers), timeout=60) as reply:
+        reply.read()
