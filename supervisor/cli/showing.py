@@ -214,4 +214,6 @@ def _engine(entry: EngineEntry) -> tuple[str, ...]:
     support = entry.support
     runs = ",".join(support.runtimes or ()) if support.ok else f"no: {support.reason or ''}"
     program = entry.installed or (f"not found: {entry.default_binary}" if support.ok else "-")
+    if entry.version:
+        program += f" ({entry.version})"
     return entry.id, runs, str(entry.default_port or "-"), program

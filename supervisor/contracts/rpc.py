@@ -188,6 +188,8 @@ class EngineEntry(Fact, frozen=True, kw_only=True):
     image: str | None
     installed: str | None
     """The path of the binary a launch would use; null where none was found."""
+    version: str | None = None
+    """Of that binary, by its package's metadata; null where none tells."""
 
 
 class EngineListing(Fact, frozen=True, kw_only=True):

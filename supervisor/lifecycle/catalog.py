@@ -11,6 +11,7 @@ from supervisor.contracts.instance import InstanceRecord
 from supervisor.contracts.rpc import EngineEntry, EngineListing
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.instances.lease import holders
+from supervisor.runtimes.versions import engine_version
 
 
 def engine_listing(host: HostProfile, config: Config, search: str) -> EngineListing:
@@ -24,6 +25,7 @@ def _entry(engine: EngineId, host: HostProfile, config: Config, search: str) -> 
     spec, support = engine_spec(engine), support_of(engine, host)
     configured: str | None = getattr(config.engines, engine) or None
     wanted = configured or (spec.default_binary if spec else None)
+    installed = shutil.which(wanted, path=search) if wanted else None
     return EngineEntry(
         id=engine,
         support=support,
@@ -31,7 +33,8 @@ def _entry(engine: EngineId, host: HostProfile, config: Config, search: str) -> 
         default_binary=spec.default_binary if spec else None,
         default_port=spec.default_port if spec else None,
         image=spec.image(host) if spec and spec.image else None,
-        installed=shutil.which(wanted, path=search) if wanted else None,
+        installed=installed,
+        version=engine_version(engine, installed) if installed else None,
     )
 
 

@@ -17,6 +17,7 @@ from supervisor.instances.state import Now
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.logs.keeper import LogKeeper
+from supervisor.models.facts import Library
 
 LOOKERS = 16
 
@@ -43,6 +44,8 @@ class House:
     """Threads that look at models and programs, which may lie on a mount that hangs."""
     reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
     """Threads that read engine logs."""
+    models: Library = field(default_factory=Library)
+    """What models' files were found to say, for as long as they do not change."""
     at: Callable[[str], None] = field(default=_pass)
     """Called at each named step of a life; a test raises, or dies, in it."""
     logs: LogKeeper = field(init=False)

@@ -469,15 +469,15 @@ class LocalSupervisor(Supervisor):
             port = self._desk.port(order, found)
         except Problem as problem:
             fit = problem.failure
-        binary = order.binary or found.spec.default_binary
+        binary, model = order.binary or found.spec.default_binary, order.model_path
         try:
             binary = await preparation.binary()
-            await preparation.model()
+            model = await preparation.model()
         except Problem as problem:
             fit = fit or problem.failure
         preparation.check_lease(devices)
-        plan = preparation.plan(devices, port, binary)
-        explained = preparation.explain(devices, port, binary)
+        plan = preparation.plan(devices, port, binary, model)
+        explained = preparation.explain(devices, port, binary, model)
         redactor = Redactor.of(order.params, plan)
         return PlanReply(
             plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),

@@ -13,6 +13,7 @@ from supervisor.failures import bounded
 from supervisor.instances.ports import port_state
 from supervisor.lifecycle.order import Order
 from supervisor.logs.series import remove
+from supervisor.runtimes.scripts import interpreter_words
 
 
 class Problem(Exception):
@@ -52,7 +53,7 @@ def find_program(program: Program, spec: ComputeEngineSpec, search: str) -> str:
     path = program.path
     if "/" not in path:
         if found := shutil.which(path, path=search):
-            return found
+            return _with_interpreter(found, search)
         if not program.named:
             hint = spec.install_hint or f"install {spec.id} so that {path} is on PATH"
             raise Problem(
@@ -65,23 +66,28 @@ def find_program(program: Program, spec: ComputeEngineSpec, search: str) -> str:
         raise Problem(SpawnFailed(detail=f"no program at {path}", reason="binary-missing"))
     if os.path.isdir(path) or not os.access(path, os.X_OK):
         raise Problem(SpawnFailed(detail=f"{path} is not executable", reason="not-executable"))
+    return _with_interpreter(path, search)
+
+
+def _with_interpreter(path: str, search: str) -> str:
+    """A script needs the program that its first line names; the kernel's own error would not say
+    which one is missing."""
+    words = interpreter_words(path)
+    if not words:
+        return path
+    interpreter = words[0]
+    if not os.access(interpreter, os.X_OK):
+        there = "cannot be executed" if os.path.exists(interpreter) else "is not there"
+        more = " (its first line ends as on Windows)" if interpreter.endswith("\r") else ""
+        detail = f"{path} is a script for {interpreter.rstrip()}, which {there}{more}"
+        raise Problem(SpawnFailed(detail=detail, reason="not-executable"))
+    if os.path.basename(interpreter) == "env" and len(words) > 1:
+        name = words[1].strip()
+        is_name = not name.startswith("-") and not set(name) & set("= \t")
+        if is_name and not shutil.which(name, path=search):
+            detail = f"{path} is a script for {name}, which is not on its PATH"
+            raise Problem(SpawnFailed(detail=detail, reason="not-executable"))
     return path
-
-
-def check_model(order: Order) -> None:
-    """The model is there and of the kind that its engine reads."""
-    path = order.model_path
-    if not os.path.exists(path):
-        raise Problem(
-            SpawnFailed(detail=f"no model at {path}: no such file", reason="model-missing")
-        )
-    if order.engine == "llamacpp" and os.path.isdir(path):
-        raise Problem(
-            SpawnFailed(
-                detail=f"{path} is a directory; llama.cpp wants the .gguf file in it",
-                reason="model-missing",
-            )
-        )
 
 
 def check_port(host: str, port: int, *, explicit: bool) -> None:

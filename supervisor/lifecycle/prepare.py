@@ -25,10 +25,10 @@ from supervisor.instances.ports import pick, port_state
 from supervisor.launchers.base import SpawnTicket
 from supervisor.lifecycle.errors import InvalidLaunch
 from supervisor.lifecycle.house import House
+from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import (
     Problem,
-    check_model,
     check_port,
     find_program,
     make_log_path,
@@ -67,20 +67,23 @@ class Preparation:
 
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
-        binary, log_path = await self._in_time(partial(self._look, record))
-        plan = self.plan(record.devices, record.port, binary)
+        binary, model, log_path = await self._in_time(partial(self._look, record))
+        plan = self.plan(record.devices, record.port, binary, model)
         return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path))
 
-    def plan(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> LaunchPlan:
+    def plan(self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str) -> LaunchPlan:
         """The engine's own plan with its devices applied; pure."""
-        plan = apply_devices(self.spec.plan(self.request(devices, port, binary)), self.accelerators)
+        request = self.request(devices, port, binary, model)
+        plan = apply_devices(self.spec.plan(request), self.accelerators)
         if self.order.command:
             plan = replace(plan, argv=(binary, *self.order.command[1:]))
         return plan
 
-    def explain(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> PlanNotes:
+    def explain(
+        self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str
+    ) -> PlanNotes:
         """What the plan leaves out of the order, and why."""
-        return self.spec.explain(self.request(devices, port, binary))
+        return self.spec.explain(self.request(devices, port, binary, model))
 
     def check_lease(self, devices: tuple[DeviceId, ...]) -> None:
         """The launch's own flags and variables stay inside its lease. Raises ``InvalidLaunch``."""
@@ -90,7 +93,9 @@ class Preparation:
         if violation:
             raise InvalidLaunch(violation)
 
-    def request(self, devices: tuple[DeviceId, ...], port: int, binary: str) -> LaunchRequest:
+    def request(
+        self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str
+    ) -> LaunchRequest:
         """Everything the engine's plan depends on."""
         order = self.order
         return LaunchRequest(
@@ -99,7 +104,7 @@ class Preparation:
             runtime=self.runtime,
             devices=devices,
             port=port,
-            model_path=order.model_path,
+            model_path=model,
             served_model_name=order.served_model_name,
             options=order.options,
             extra_args=order.extra_args,
@@ -112,9 +117,9 @@ class Preparation:
         """The program's absolute path. Raises ``Problem``."""
         return await self._in_time(self._find_binary)
 
-    async def model(self) -> None:
-        """The model is there. Raises ``Problem``."""
-        await self._in_time(partial(check_model, self.order))
+    async def model(self) -> str:
+        """The path of the model, as the engine is to get it. Raises ``Problem``."""
+        return await self._in_time(self._find_model)
 
     async def _in_time(self, look: Callable[[], T]) -> T:
         """Look in a thread that is left behind when a file system hangs."""
@@ -136,21 +141,24 @@ class Preparation:
             return None
         return pick(pool.first, pool.last, host, self.taken_ports())
 
-    def _look(self, record: InstanceRecord) -> tuple[str, str]:
+    def _look(self, record: InstanceRecord) -> tuple[str, str, str]:
         order = self.order
         binary = self._find_binary()
-        check_model(order)
+        model = self._find_model()
         check_port(self.address, record.port, explicit=order.port is not None)
         stamp = record.started_at.translate(str.maketrans("", "", "-:."))
         attempt = record.supervision.attempt if record.supervision else 1
         stem = f"{stamp}-{record.nonce[:8]}-{attempt:04}-{record.port}"
-        return binary, make_log_path(self.house.paths.log_dir, record.name, stem)
+        return binary, model, make_log_path(self.house.paths.log_dir, record.name, stem)
 
     def _find_binary(self) -> str:
         engines = self.house.config.engines
         configured: str | None = getattr(engines, self.order.engine) or None
         program = wanted_program(self.order, self.spec, configured)
         return find_program(program, self.spec, self._search_path())
+
+    def _find_model(self) -> str:
+        return find_model(self.order, self.house.models)
 
     def _search_path(self) -> str:
         return self.order.env.get("PATH") or self.house.inherited_env.get("PATH", "/usr/bin:/bin")
