@@ -315,6 +315,8 @@ class Attempt:
         even KILL keeps its devices: ``on_stuck`` is called once, and the wait goes on.
         """
         running = self._need_running()
+        if self.liveness == "gone":
+            return StopReceipt(exit=self.exit)
         if self.ended_ns is None and self.liveness == "alive":
             self.ended_ns = self._house.clock.monotonic_ns()
         receipt = await running.stop(self._style, grace_ms)

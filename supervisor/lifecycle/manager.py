@@ -49,6 +49,7 @@ from supervisor.launchers.base import Stray
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
+from supervisor.lifecycle.ending import Command
 from supervisor.lifecycle.errors import (
     CannotTell,
     LaunchRefused,
@@ -61,7 +62,7 @@ from supervisor.lifecycle.errors import (
 )
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
-from supervisor.lifecycle.instance import Command, Instance
+from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.pins import UNTOUCHABLE, Pins, is_pin
 from supervisor.lifecycle.preflight import Problem

@@ -45,7 +45,7 @@ from supervisor.instances.durable import Step, no_step
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.launchers.process import ProcessLauncher
-from supervisor.lifecycle import attempt, instance
+from supervisor.lifecycle import attempt, down, up
 from supervisor.lifecycle.errors import LaunchRefused
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -409,5 +409,5 @@ async def opened(
 def tune(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
     """Set constants of the lifecycle (``RELAXED_S=0.05``) in every module that reads them."""
     for name, value in values.items():
-        for module in (attempt, instance):
+        for module in (attempt, down, up):
             monkeypatch.setattr(module, name, value, raising=False)

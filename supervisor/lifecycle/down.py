@@ -1,0 +1,148 @@
+"""Bringing an attempt down: one way for all, from a stop that somebody asked for to the undoing of
+a launch that failed half way. What differs is in ``ending``.
+"""
+
+import anyio
+
+from supervisor.contracts.event import MemberProcess, Stopped, Stopping
+from supervisor.contracts.failure import ExitedEarly
+from supervisor.launchers.base import CannotTellError, NotOursError, StopReceipt
+from supervisor.lifecycle.ending import MANNERS, Cause
+from supervisor.lifecycle.errors import CannotTell, NotOurs, StopIncomplete
+from supervisor.lifecycle.life import Life
+
+EARLY_EXIT_GRACE_MS = 5_000
+"""What the members of a tree get to leave by themselves once their main process is gone."""
+UNKNOWN_RECHECK_S = 10.0
+
+
+class Down:
+    """The part of an instance's task that ends engines."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    async def bring_down(self, cause: Cause) -> bool:
+        """End the whole tree of the present attempt, whatever it got hold of, and say so.
+
+        An exit is news at once; every other failure is told when all of it is undone. False where
+        a ready engine may not be touched: it goes on as if nobody had asked.
+        """
+        life, manner = self._life, MANNERS[cause.reason]
+        failed = cause.failure if cause.reason == "failure" else None
+        if failed is not None:
+            life.failure = failed
+            if isinstance(failed, ExitedEarly):
+                life.tell_failure(failed)
+            await life.attempt.undo_opening()
+        if life.attempt.running is not None:
+            grace_ms = self._grace_ms(cause.grace_ms)
+            if manner.recorded:
+                await self._record(cause, grace_ms)
+            if manner.told and Stopped not in life.ledger.told:
+                life.ledger.publish(Stopping(grace_ms=grace_ms, reason=cause.reason))
+            life.house.at("stopping" if manner.told else "unwinding")
+            receipt = await self._clear(grace_ms, insists=manner.insists)
+            if receipt is None:
+                await self._leave_up()
+                return False
+            if manner.told:
+                self._tell_stopped(again=cause.again, killed=receipt.killed)
+        if failed is not None:
+            life.tell_failure(failed)
+        return True
+
+    async def clear_tree(self, grace_ms: int) -> StopReceipt | None:
+        """End every process of the instance. ``None`` where it may not be touched."""
+        life = self._life
+        receipt: StopReceipt | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._note_stop)
+            try:
+                receipt = await life.attempt.clear_tree(grace_ms, self._on_stuck)
+            except (NotOursError, CannotTellError) as error:
+                life.doubt(f"the stop was refused: {error}")
+                kind = NotOurs if isinstance(error, NotOursError) else CannotTell
+                life.refusal = kind(f"{life.name} was not touched: {error}")
+            group.cancel_scope.cancel()
+        return receipt
+
+    async def _clear(self, grace_ms: int, *, insists: bool) -> StopReceipt | None:
+        """As ``clear_tree``; who insists is not let go before the tree is gone."""
+        life = self._life
+        # Nothing tells when a handle that could not be judged can be.
+        while (receipt := await self.clear_tree(grace_ms)) is None and insists:
+            life.held_back = True
+            self._answer_for_failure()
+            await anyio.sleep(UNKNOWN_RECHECK_S)
+        life.held_back = False
+        return receipt
+
+    async def _record(self, cause: Cause, grace_ms: int) -> None:
+        """So that the next daemon goes on with it, and gives it no more time than this one."""
+        ledger, now = self._life.ledger, self._life.house.clock.monotonic_ns()
+        await ledger.write_or_warn(
+            ledger.draft(
+                intent="stopping",
+                restart_after_stop=cause.again,
+                stopping_for=cause.failure,
+                grace_monotonic_ns=now + grace_ms * 1_000_000,
+            )
+        )
+
+    async def _leave_up(self) -> None:
+        life = self._life
+        await life.ledger.write_or_warn(
+            life.ledger.draft(
+                intent="running", restart_after_stop=False, stopping_for=None, stop_asked=False
+            )
+        )
+        life.command = None
+        life.tell()
+
+    def _tell_stopped(self, *, again: bool, killed: tuple[MemberProcess, ...]) -> None:
+        exit_ = self._life.attempt.exit
+        self._life.ledger.tell_once(
+            Stopped(
+                devices=() if again else self._life.record.devices,
+                exit_code=exit_.exit_code if exit_ else None,
+                signal=exit_.signal if exit_ else None,
+                killed=killed,
+            )
+        )
+
+    def _grace_ms(self, asked: int | None) -> int:
+        """As asked; else what is left to an engine that is being stopped already; else as usual."""
+        if asked is not None:
+            return asked
+        life = self._life
+        supervision, now = life.supervision, life.house.now()
+        until = supervision.grace_monotonic_ns
+        begun = supervision.intent == "stopping" and supervision.boot_id == now.boot_id
+        if until is not None and begun:
+            return max(0, until - now.monotonic_ns) // 1_000_000
+        return life.style.grace_ms if life.attempt.exit is None else EARLY_EXIT_GRACE_MS
+
+    async def _note_stop(self) -> None:
+        """A stop that comes while the tree is going anyway wins over whatever was to follow."""
+        life = self._life
+        await life.until(lambda: life.command is not None and life.command.kind != "restart")
+        if life.supervision.intent == "stopping":
+            await life.ledger.write_or_warn(
+                life.ledger.draft(restart_after_stop=False, stop_asked=True)
+            )
+
+    def _on_stuck(self) -> None:
+        life = self._life
+        names = ", ".join(f"{member.name} ({member.pid})" for member in life.attempt.stuck)
+        life.refusal = StopIncomplete(
+            f"{life.name}: {names} survived SIGKILL; the devices stay held until they are gone"
+        )
+        self._answer_for_failure()
+
+    def _answer_for_failure(self) -> None:
+        """It will take long: whoever waits for a launch that failed is told why it did by now."""
+        life = self._life
+        if life.failure is not None and not life.ready:
+            life.tell_failure(life.failure)
+        life.tell()
