@@ -17,6 +17,7 @@ from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
     CURSOR_EXPIRED,
     FORBIDDEN,
+    DetectReply,
     DrainParams,
     DrainReply,
     EngineListing,
@@ -197,6 +198,9 @@ class Client:
 
     def engines(self) -> EngineListing:
         return self.call("engine.list", NoParams(), EngineListing)
+
+    def detect(self) -> DetectReply:
+        return self.call("engine.detect", NoParams(), DetectReply)
 
     def plan(self, params: LaunchParams) -> PlanReply:
         return self.call("engine.plan", params, PlanReply)

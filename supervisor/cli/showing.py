@@ -33,6 +33,8 @@ from supervisor.contracts.failure import (
 )
 from supervisor.contracts.instance import InstanceView, PinnedHandle, ProcessHandle
 from supervisor.contracts.rpc import (
+    DetectedEngine,
+    DetectReply,
     EngineEntry,
     EngineListing,
     InstanceListing,
@@ -49,6 +51,7 @@ def add_commands(add: Add) -> None:
     ps = add("ps", "List the instances.", run=list_instances)
     ps.add_argument("-a", "--all", action="store_true", help="ended ones too")
     add("devices", "Show the devices and who holds them.", run=list_devices)
+    add("detect", "Show the engines among this host's processes.", run=detect)
     metrics = add(
         "metrics", "Show an engine's load, or the supervisor's own metrics.", run=show_metrics
     )
@@ -77,6 +80,31 @@ def list_devices(context: Context, args: argparse.Namespace) -> int:
 
 def list_engines(context: Context, args: argparse.Namespace) -> int:
     return context.show(context.client.raw("engine.list"), EngineListing, _show_engines)
+
+
+def detect(context: Context, args: argparse.Namespace) -> int:
+    return context.show(context.client.raw("engine.detect"), DetectReply, _show_detected)
+
+
+def _show_detected(reply: DetectReply) -> None:
+    head = ("PID", "ENGINE", "INSTANCE", "PORT", "DEVICES", "USER", "MODEL")
+    say(table(head, map(_detected, reply.engines)))
+    if reply.unreadable:
+        warn(f"{reply.unreadable} processes of other users could not be looked at")
+
+
+def _detected(found: DetectedEngine) -> tuple[str, ...]:
+    ports = found.listening or ((found.port,) if found.port else ())
+    masks = NOT_KNOWN if found.masks is None else " ".join(map("=".join, found.masks.items()))
+    return (
+        str(found.pid),
+        found.engine,
+        found.instance or "-",
+        ",".join(map(str, ports)) or "-",
+        _devices(found.devices) if found.devices else masks or "-",
+        found.user or NOT_KNOWN,
+        found.model or NOT_KNOWN,
+    )
 
 
 def show_metrics(context: Context, args: argparse.Namespace) -> int:

@@ -12,6 +12,9 @@ from supervisor.contracts.host import DeviceId, HostProfile
 EngineId = Literal["vllm", "sglang", "llamacpp", "mlx", "exllamav3"]
 ENGINE_IDS: tuple[EngineId, ...] = ("vllm", "sglang", "llamacpp", "mlx", "exllamav3")
 
+EngineBackend = Literal["vllm", "sglang", "llamacpp", "mlx"]
+"""The engines whose runtimes can be managed; narrower than ``EngineId`` for now."""
+
 EngineRuntimeKind = Literal["process", "docker"]
 """How a job runs; how an engine was *installed* is another word, ``RuntimeKind``."""
 

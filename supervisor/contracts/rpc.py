@@ -232,6 +232,37 @@ class MetricsReply(Fact, frozen=True, kw_only=True):
     """Why nothing could be asked just now."""
 
 
+class DetectedEngine(Fact, frozen=True, kw_only=True):
+    """A process of this host that serves with an engine, whoever started it."""
+
+    pid: int
+    engine: EngineId
+    model: str | None
+    """As its command line names it; null where that does not say."""
+    served_model_name: str | None
+    port: int | None
+    """The one that it was told to listen on, or the engine's default."""
+    listening: tuple[int, ...] | None
+    """The TCP ports that it does listen on; null where that may not be looked at."""
+    masks: dict[str, str] | None
+    """Variables that show it only some devices; null where its environment may not be read."""
+    instance: str | None
+    """Ours: the name of the record that it belongs to."""
+    devices: tuple[DeviceId, ...] | UnsetType = UNSET
+    """Of ours: what the record holds."""
+    container: str | UnsetType = UNSET
+    """The id of the container that it runs in."""
+    user: str | UnsetType = UNSET
+
+
+class DetectReply(Fact, frozen=True, kw_only=True):
+    """The engines among the processes of this host."""
+
+    engines: tuple[DetectedEngine, ...]
+    unreadable: int
+    """Processes that may not be looked at, and that could be engines for all we know."""
+
+
 class MetricsText(Fact, frozen=True, kw_only=True):
     """The supervisor's own metrics, in Prometheus' text format."""
 

@@ -8,6 +8,7 @@ from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
+    DetectReply,
     DrainReply,
     EngineListing,
     MetricsReply,
@@ -114,6 +115,10 @@ class Supervisor(ABC):
     @abstractmethod
     def redactor(self, name: str) -> Callable[[str], str]:
         """Masks that instance's secrets in a text of its log. Raises ``NoSuchInstance``."""
+
+    @abstractmethod
+    async def detect(self) -> DetectReply:
+        """The engines among this host's processes, ours and others'. Raises ``Unavailable``."""
 
     @abstractmethod
     async def metrics(self, name: str) -> MetricsReply:

@@ -34,6 +34,7 @@ from supervisor.contracts.instance import (
     Tombstone,
 )
 from supervisor.contracts.rpc import (
+    DetectReply,
     DrainReply,
     EngineListing,
     MetricsReply,
@@ -49,6 +50,7 @@ from supervisor.launchers.base import Stray
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
+from supervisor.lifecycle.detecting import detect
 from supervisor.lifecycle.ending import Command
 from supervisor.lifecycle.errors import (
     CannotTell,
@@ -445,6 +447,9 @@ class LocalSupervisor(Supervisor):
         return await anyio.to_thread.run_sync(
             engine_listing, host, self._house.config, self._house.inherited_env.get("PATH", "")
         )
+
+    async def detect(self) -> DetectReply:
+        return await detect(self._records())
 
     async def metrics(self, name: str) -> MetricsReply:
         found = self._find(name, None)

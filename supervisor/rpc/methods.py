@@ -16,6 +16,7 @@ from supervisor.contracts.event import Event
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
+    DetectReply,
     Done,
     DrainParams,
     DrainReply,
@@ -83,6 +84,11 @@ async def _engines(session: Session, params: NoParams) -> EngineListing:
 @METHODS.method("engine.plan", Role.READ, "What a launch would run; nothing is done")
 async def _plan(session: Session, params: LaunchParams) -> PlanReply:
     return await session.supervisor.plan(params)
+
+
+@METHODS.method("engine.detect", Role.READ, "The engines among this host's processes")
+async def _detect(session: Session, params: NoParams) -> DetectReply:
+    return await session.supervisor.detect()
 
 
 @METHODS.method("instance.launch", Role.OPERATE, "Launch an engine, and reply once it is ready")

@@ -486,3 +486,13 @@ def test_metrics_of_the_supervisor_itself(run: Run) -> None:
     ran = run("metrics")
     assert ran.code == 0
     assert '\nengine_supervisor_instances{state="ready"} 0.0\n' in ran.out
+
+
+def test_detect_shows_ours_and_others(run: Run) -> None:
+    ran = run("detect")
+    assert ran.code == 0
+    head, ours, theirs = (line.split() for line in ran.out.splitlines())
+    assert head == ["PID", "ENGINE", "INSTANCE", "PORT", "DEVICES", "USER", "MODEL"]
+    assert ours == ["4711", "vllm", "a", "21000", "D0", "engines", "/models/m"]
+    assert theirs == ["4712", "llamacpp", "-", "8080", "n/a", "n/a", "n/a"]
+    assert ran.err == "enginectl: 3 processes of other users could not be looked at\n"

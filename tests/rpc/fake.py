@@ -36,6 +36,8 @@ from supervisor.contracts.instance import (
 )
 from supervisor.contracts.rpc import (
     CanonicalMetrics,
+    DetectedEngine,
+    DetectReply,
     DrainReply,
     EngineEntry,
     EngineListing,
@@ -296,6 +298,31 @@ class FakeSupervisor(Supervisor):
     def redactor(self, name: str) -> Callable[[str], str]:
         self.get(name)
         return lambda text: text.replace("SECRET", "***")
+
+    async def detect(self) -> DetectReply:
+        ours = DetectedEngine(
+            pid=4711,
+            engine="vllm",
+            model="/models/m",
+            served_model_name="m",
+            port=21_000,
+            listening=(21_000,),
+            masks={"CUDA_VISIBLE_DEVICES": "D0"},
+            instance="a",
+            devices=("D0",),
+            user="engines",
+        )
+        theirs = DetectedEngine(
+            pid=4712,
+            engine="llamacpp",
+            model=None,
+            served_model_name=None,
+            port=8080,
+            listening=None,
+            masks=None,
+            instance=None,
+        )
+        return DetectReply(engines=(ours, theirs), unreadable=3)
 
     async def metrics(self, name: str) -> MetricsReply:
         self.get(name)
