@@ -113,8 +113,15 @@ class StaticDevice(_Table, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
 
 
+ForeignPolicy = Literal["avoid", "refuse", "allow"]
+"""What a device is to us that a process of somebody else computes on: had by name only, had by
+nobody, or like any other.
+"""
+
+
 class DevicesConfig(_Table, frozen=True, kw_only=True):
     static: tuple[StaticDevice, ...] = ()
+    foreign: ForeignPolicy = "avoid"
 
 
 class LogsConfig(_Table, frozen=True, kw_only=True):

@@ -163,6 +163,20 @@ class LeaseHolder(Fact, frozen=True, kw_only=True):
     memory_bytes: int | UnsetType = UNSET
 
 
+DeviceStanding = Literal["free", "held", "foreign", "lost"]
+"""Nobody has it; a record does (or its whole, or a slice of it); nobody of ours, and a process of
+somebody else computes on it; a record has it and no probe sees it.
+"""
+
+
+class Withholding(Fact, frozen=True, kw_only=True):
+    """A record that cannot be read, and so keeps a device from everybody."""
+
+    name: str
+    """What ``instance.release`` takes."""
+    reason: str
+
+
 class DeviceLease(Fact, frozen=True, kw_only=True):
     """A device and who holds it."""
 
@@ -170,6 +184,14 @@ class DeviceLease(Fact, frozen=True, kw_only=True):
     holders: tuple[LeaseHolder, ...]
     present: bool = True
     """False for a device that a record claims and no probe sees now."""
+    standing: DeviceStanding = "free"
+    withheld: tuple[Withholding, ...] = ()
+    foreign: tuple[DeviceProcess, ...] = ()
+    """Processes that compute on it and belong to no instance of ours."""
+    budget_bytes: int | None = None
+    """What holders may claim together; null where the device does not tell its size."""
+    claimed_bytes: int = 0
+    """What they do claim. Devices of the host's own memory have one budget and one sum."""
 
 
 class DeviceLeases(Fact, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from supervisor.contracts._base import Fact, Wire
@@ -132,6 +133,8 @@ class Supervision(Fact, frozen=True, kw_only=True):
     cgroup: str | None = None
     """The directory of the cgroup v2 that was made for this attempt; null where none was."""
     memory_bytes: int | None = None
+    wholes: dict[DeviceId, DeviceId] = msgspec.field(default_factory=dict)
+    """Of the devices that are slices (MIG), the whole each is of, for when no probe sees them."""
     plan: LaunchPlan | None = None
     ready_at: str | None = None
     """A fact, not a state: the moment readiness was first proved."""

@@ -1,4 +1,4 @@
-"""The lease: who holds which device, and what a new launch may have. Pure, over the records.
+"""The lease: what a new launch may have. Pure, over the records.
 
 There is nothing else to ask: a device is held by the records that claim it, so the mapping passed
 in must hold every record whose handle is not known to be gone. Only records of this host count.
@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from msgspec import UNSET
-
-from supervisor.contracts.device import AcceleratorInfo, LeaseHolder
-from supervisor.contracts.host import SELF, Accelerator, DeviceId
+from supervisor.contracts.config import ForeignPolicy
+from supervisor.contracts.device import AcceleratorInfo, DeviceProcess, LeaseHolder
+from supervisor.contracts.host import Accelerator, DeviceId
 from supervisor.contracts.instance import InstanceRecord
+from supervisor.instances.books import Books, memory_is_hosts, parent_of
+from supervisor.instances.choice import choose
 
-Holders = dict[DeviceId, tuple[LeaseHolder, ...]]
+Foreign = Mapping[DeviceId, tuple[DeviceProcess, ...]]
+"""Devices that somebody else computes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,32 +62,6 @@ class InvalidClaim:
     detail: str
 
 
-def holders(records: Mapping[str, InstanceRecord]) -> Holders:
-    """Every held device and its holders, the longest first. Devices no probe sees are there too."""
-    found: dict[DeviceId, list[LeaseHolder]] = {}
-    for record in records.values():
-        if record.node_id == SELF:
-            for device in record.devices:
-                found.setdefault(device, []).append(_holder(record))
-    return {
-        device: tuple(sorted(held, key=lambda holder: (holder.since, holder.name)))
-        for device, held in found.items()
-    }
-
-
-def _holder(record: InstanceRecord) -> LeaseHolder:
-    """A record that says nothing of sharing (none of ours is without) shares with nobody."""
-    supervision = record.supervision
-    claimed = None if supervision is UNSET else supervision.memory_bytes
-    return LeaseHolder(
-        name=record.name,
-        nonce=record.nonce,
-        exclusive=supervision is UNSET or supervision.exclusive,
-        since=record.started_at,
-        memory_bytes=UNSET if claimed is None else claimed,
-    )
-
-
 def grant(
     claim: Claim,
     offered: Sequence[AcceleratorInfo],
@@ -93,16 +69,23 @@ def grant(
     *,
     accelerator: Accelerator,
     withheld: Mapping[DeviceId, str] = MappingProxyType({}),
+    foreign: Foreign = MappingProxyType({}),
+    policy: ForeignPolicy = "avoid",
 ) -> Grant | Refusal | InvalidClaim:
     """Choose devices for a claim. ``accelerator`` is the host's, which a choice by count stays in;
-    another's (``cpu:0`` on a GPU host) is had by name only. ``withheld`` devices go to nobody,
-    each for the reason it maps to, such as a record that could not be read.
+    another's (``cpu:0`` on a GPU host) is had by name only, and so is the whole of a sliced one.
+    ``withheld`` devices go to nobody, each for the reason it maps to, such as a record that could
+    not be read. ``foreign`` ones go to whom ``policy`` says.
     """
-    known = {device.id: device for device in offered}
+    books = Books.of(offered, records)
     if claim.devices is None:
-        asked = [device for device in offered if device.accelerator == accelerator]
+        asked = [
+            device
+            for device in offered
+            if device.accelerator == accelerator and not books.is_sliced(device.id)
+        ]
     else:
-        asked = [known[name] for name in claim.devices if name in known]
+        asked = [books.known[name] for name in claim.devices if name in books.known]
     if problem := _problem(claim, asked):
         return InvalidClaim(problem)
 
@@ -110,88 +93,26 @@ def grant(
     exclusive = claim.exclusive
     if exclusive is None:
         exclusive = not (asked and all(map(memory_is_hosts, asked)))
-    on_host = sum(map(memory_is_hosts, asked))
-    books = _Books(holders(records), known, need, shares=max(1, min(need, on_host)))
-    admitted = [
-        device
-        for device in asked
-        if device.id not in withheld and books.admits(device.id, exclusive)
-    ]
-    free = [device for device in admitted if books.fits(device, claim.memory_bytes)]
+    shares = max(1, min(need, sum(map(memory_is_hosts, asked))))
+    strange = {} if policy == "allow" or (policy == "avoid" and claim.devices) else foreign
+    desk = _Desk(claim, books, need, exclusive, shares, withheld, strange)
+    admitted = [device for device in asked if not desk.bars(device.id)]
+    free = [device for device in admitted if desk.fits(device)]
     if len(free) >= need:
+        chosen = tuple(device.id for device in free)
         if claim.devices is None:
-            free = sorted(free, key=books.preference)[:need]
-        return Grant(tuple(device.id for device in free), exclusive)
+            chosen = choose([books.candidate(device) for device in free], need)
+        return Grant(chosen, exclusive)
 
     # With enough devices but for the memory, the memory is what is short.
     short = claim.memory_bytes if len(admitted) >= need else None
     return Refusal(
         need=need,
         free=len(free),
-        detail=_explain(claim, accelerator, asked, free, books, withheld),
+        detail=desk.explain(accelerator, asked, free),
         need_bytes=short,
-        free_bytes=None if short is None else books.largest_claim(admitted),
+        free_bytes=None if short is None else books.largest_claim(admitted, need, shares),
     )
-
-
-def memory_is_hosts(device: AcceleratorInfo) -> bool:
-    """Whether a device's memory is the host's own, so that being alone on it means little."""
-    return device.unified_memory or device.accelerator in ("cpu", "metal")
-
-
-@dataclass(frozen=True, slots=True)
-class _Books:
-    """Who holds what, and how much memory that leaves."""
-
-    held: Holders
-    known: Mapping[DeviceId, AcceleratorInfo]
-    need: int
-    shares: int
-    """How many of the needed devices draw on the host's memory."""
-
-    def admits(self, device: DeviceId, exclusive: bool) -> bool:
-        """Any holder keeps an exclusive claim out, an exclusive holder keeps everyone out."""
-        present = self.held.get(device, ())
-        return not present or not (exclusive or any(holder.exclusive for holder in present))
-
-    def unclaimed(self, device: AcceleratorInfo) -> int | None:
-        """Bytes that no holder claims; ``None`` where the device does not tell its size.
-
-        Devices that use the host's memory have one budget, for their memory is the same memory.
-        """
-        if device.memory_total_bytes is None:
-            return None
-        one_budget = [device.id]
-        if memory_is_hosts(device):
-            one_budget = [other.id for other in self.known.values() if memory_is_hosts(other)]
-        claimed = sum(
-            holder.memory_bytes
-            for name in one_budget
-            for holder in self.held.get(name, ())
-            if holder.memory_bytes is not UNSET
-        )
-        return max(0, device.memory_total_bytes - claimed)
-
-    def room(self, device: AcceleratorInfo) -> int | None:
-        """The largest claim on it, when the launch claims the same on all the devices it needs."""
-        unclaimed = self.unclaimed(device)
-        if unclaimed is None or not memory_is_hosts(device):
-            return unclaimed
-        return unclaimed // self.shares
-
-    def fits(self, device: AcceleratorInfo, memory_bytes: int | None) -> bool:
-        room = self.room(device)
-        return memory_bytes is None or room is None or memory_bytes <= room
-
-    def largest_claim(self, devices: Sequence[AcceleratorInfo]) -> int | None:
-        """What as many of these devices as are needed could each have taken."""
-        rooms = [room for device in devices if (room := self.room(device)) is not None]
-        boundless = len(devices) - len(rooms)
-        return sorted(rooms, reverse=True)[self.need - boundless - 1]
-
-    def preference(self, device: AcceleratorInfo) -> tuple[int, int, int]:
-        """Most unclaimed memory first, then fewest holders, then as the host counts them."""
-        return (-(self.unclaimed(device) or 0), len(self.held.get(device.id, ())), device.index)
 
 
 def _problem(claim: Claim, asked: Sequence[AcceleratorInfo]) -> str | None:
@@ -205,35 +126,76 @@ def _problem(claim: Claim, asked: Sequence[AcceleratorInfo]) -> str | None:
         return f"named twice: {', '.join(twice)}"
     if len(families := sorted({device.accelerator for device in asked})) > 1:
         return f"one launch cannot use devices of different kinds: {', '.join(families)}"
+    for device in asked:
+        if (whole := parent_of(device)) in claim.devices:
+            return f"{device.id} is a slice of {whole}: name one or the other"
     return None
 
 
-def _explain(
-    claim: Claim,
-    accelerator: Accelerator,
-    asked: Sequence[AcceleratorInfo],
-    free: Sequence[AcceleratorInfo],
-    books: _Books,
-    withheld: Mapping[DeviceId, str],
-) -> str:
-    names = [device.id for device in asked]
-    absent = [name for name in claim.devices or () if name not in names]
-    parts = [f"{name} is not on this host" for name in absent]
-    for device in asked:
-        if device not in free:
-            held = ", ".join(map(_tell, books.held.get(device.id, ())))
-            facts = []
-            if not books.fits(device, claim.memory_bytes):
-                facts.append(f"has {books.room(device)} bytes to claim")
-            if held:
-                facts.append(f"is held by {held}")
-            if device.id in withheld:
-                facts.append(f"is withheld: {withheld[device.id]}")
-            parts.append(f"{device.id} {', '.join(facts)}")
-    kind = f"{accelerator} devices" if claim.devices is None else "named devices"
-    rest = f": {'; '.join(parts)}" if parts else ""
-    return f"{len(free)} of {len(asked) + len(absent)} {kind} can be had, {books.need} needed{rest}"
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """One claim, looked at device by device."""
+
+    claim: Claim
+    books: Books
+    need: int
+    exclusive: bool
+    shares: int
+    withheld: Mapping[DeviceId, str]
+    strange: Foreign
+
+    def bars(self, device: DeviceId) -> bool:
+        """Whether it cannot be had, however little memory of it is asked for."""
+        withheld = any(it in self.withheld for it in (device, *self.books.relatives(device)))
+        return withheld or bool(self._strangers(device)) or not self._admits(device)
+
+    def fits(self, device: AcceleratorInfo) -> bool:
+        room = self.books.room(device, self.shares)
+        return self.claim.memory_bytes is None or room is None or self.claim.memory_bytes <= room
+
+    def explain(
+        self,
+        accelerator: Accelerator,
+        asked: Sequence[AcceleratorInfo],
+        free: Sequence[AcceleratorInfo],
+    ) -> str:
+        names = [device.id for device in asked]
+        absent = [name for name in self.claim.devices or () if name not in names]
+        parts = [f"{name} is not on this host" for name in absent]
+        parts += [f"{it.id} {', '.join(self._facts(it))}" for it in asked if it not in free]
+        kind = f"{accelerator} devices" if self.claim.devices is None else "named devices"
+        rest = f": {'; '.join(parts)}" if parts else ""
+        total = len(asked) + len(absent)
+        return f"{len(free)} of {total} {kind} can be had, {self.need} needed{rest}"
+
+    def _admits(self, device: DeviceId) -> bool:
+        return self.books.admits(device, self.exclusive)
+
+    def _strangers(self, device: DeviceId) -> tuple[DeviceProcess, ...]:
+        """On it, or on a slice of it: a whole is no emptier than its slices."""
+        slices = [it for it, kin in self.books.relatives(device).items() if kin == "slice"]
+        return tuple(who for it in (device, *slices) for who in self.strange.get(it, ()))
+
+    def _facts(self, device: AcceleratorInfo) -> list[str]:
+        """Why it cannot be had; everything that is true, for the first fact may not be the last."""
+        books, facts = self.books, []
+        if not self.fits(device):
+            facts.append(f"has {books.room(device, self.shares)} bytes to claim")
+        if held := books.held.get(device.id):
+            facts.append(f"is held by {_names(held)}")
+        for other, kin in books.relatives(device.id).items():
+            if held := books.held.get(other):
+                facts.append(f"has its {kin} {other} held by {_names(held)}")
+        if strangers := self._strangers(device.id):
+            facts.append(f"is used by {', '.join(map(told, strangers))}, none of ours")
+        family = (device.id, *books.relatives(device.id))
+        return facts + [f"is withheld: {self.withheld[it]}" for it in family if it in self.withheld]
 
 
-def _tell(holder: LeaseHolder) -> str:
-    return f"{holder.name} (exclusive)" if holder.exclusive else holder.name
+def _names(held: Sequence[LeaseHolder]) -> str:
+    return ", ".join(f"{it.name} (exclusive)" if it.exclusive else it.name for it in held)
+
+
+def told(process: DeviceProcess) -> str:
+    """A process in words."""
+    return f"{process.name or 'a process'} (pid {process.pid})"

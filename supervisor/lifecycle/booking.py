@@ -16,6 +16,7 @@ from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.health.address import AddressError, literal_addresses, probe_addresses
+from supervisor.instances.books import wholes_of
 from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
 from supervisor.instances.ports import pick, taken_ports
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
@@ -68,9 +69,7 @@ class BookingDesk:
         granted = self.devices(order, found)
         preparation = self.preparation(order, found)
         preparation.check_lease(granted.devices)
-        return self._record(
-            order, nonce, found.runtime, granted, self.port(order, found)
-        ), preparation
+        return self._record(order, nonce, found, granted, self.port(order, found)), preparation
 
     async def again(self, record: InstanceRecord) -> Preparation:
         """For another attempt of an instance that keeps its name, port and devices."""
@@ -168,15 +167,16 @@ class BookingDesk:
         return spec, runtime
 
     def _record(
-        self, order: Order, nonce: str, runtime: EngineRuntimeKind, granted: Grant, port: int
+        self, order: Order, nonce: str, found: Surroundings, granted: Grant, port: int
     ) -> InstanceRecord:
         clock, devices = self._house.clock, granted.devices
+        leased = [device for device in found.snapshot.accelerators if device.id in devices]
         return InstanceRecord(
             name=order.name,
             node_id=SELF,
             engine=order.engine,
             recipe_id=order.recipe_id,
-            runtime=runtime,
+            runtime=found.runtime,
             ref=None,
             port=port,
             devices=devices,
@@ -193,6 +193,7 @@ class BookingDesk:
                 exclusive=granted.exclusive,
                 bind_host=order.bind_host,
                 memory_bytes=order.memory_bytes,
+                wholes=wholes_of(leased),
             ),
         )
 

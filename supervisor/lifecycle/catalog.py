@@ -10,7 +10,7 @@ from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.contracts.rpc import EngineEntry, EngineListing
 from supervisor.engines.registry import engine_spec, support_of
-from supervisor.instances.lease import holders
+from supervisor.instances.books import holders
 from supervisor.runtimes.versions import engine_version
 
 

@@ -19,7 +19,7 @@ import anyio
 from supervisor.contracts.device import AcceleratorInfo
 from supervisor.contracts.event import Event, RecordQuarantined, Warning_
 from supervisor.contracts.host import DeviceId
-from supervisor.instances.lease import memory_is_hosts
+from supervisor.instances.books import memory_is_hosts
 from supervisor.instances.loading import Quarantined
 from supervisor.launchers.base import Bearer, Stray
 from supervisor.lifecycle.house import House

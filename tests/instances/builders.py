@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from supervisor.contracts.device import AcceleratorInfo
+from supervisor.contracts.device import AcceleratorInfo, DeviceAccess, DeviceTopology
 from supervisor.contracts.engine import HealthCheck, LaunchPlan
 from supervisor.contracts.host import Accelerator
 from supervisor.contracts.instance import (
@@ -71,6 +71,9 @@ def a_device(
     index: int = 0,
     memory: int | None = 24 * GIB,
     unified: bool = False,
+    used: int | None = None,
+    parent: str | None = None,
+    topology: DeviceTopology | UnsetType = UNSET,
 ) -> AcceleratorInfo:
     return AcceleratorInfo(
         id=name,
@@ -79,11 +82,13 @@ def a_device(
         name=name,
         accelerator=accelerator,
         memory_total_bytes=memory,
-        memory_used_bytes=None,
+        memory_used_bytes=used,
         unified_memory=unified,
         utilization_pct=None,
         temperature_c=None,
         power_watts=None,
         power_limit_watts=None,
         driver=None,
+        access=DeviceAccess(parent=parent) if parent else UNSET,
+        topology=topology,
     )

@@ -1,20 +1,18 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from supervisor.contracts.device import AcceleratorInfo
+from supervisor.contracts.config import ForeignPolicy
+from supervisor.contracts.device import AcceleratorInfo, DeviceProcess
 from supervisor.contracts.host import Accelerator, DeviceId
 from supervisor.contracts.instance import InstanceRecord
+from supervisor.instances.books import holders, memory_is_hosts
 from supervisor.instances.lease import (
     Claim,
     Grant,
     InvalidClaim,
     Refusal,
     grant,
-    holders,
-    memory_is_hosts,
 )
 from tests.instances.builders import GIB, a_device, a_record
 
@@ -241,40 +239,90 @@ def test_a_lost_device_is_still_held_and_disturbs_nothing() -> None:
     assert granted(Claim(count=3), held("x", "GPU-lost")).devices == ("GPU-a", "GPU-b", "GPU-c")
 
 
-names = st.sampled_from(["GPU-a", "GPU-b", "GPU-c", "cpu:0", "GPU-z"])
-claims = st.builds(
-    Claim,
-    devices=st.none() | st.lists(names, max_size=3).map(tuple),
-    count=st.integers(-1, 5),
-    exclusive=st.none() | st.booleans(),
-    memory_bytes=st.none() | st.integers(0, 80).map(lambda size: size * GIB),
+WHOLE = a_device("GPU-w", index=1, memory=80 * GIB)
+LEFT, RIGHT = (
+    a_device(f"MIG-{side}", index=index, memory=40 * GIB, parent="GPU-w")
+    for index, side in ((2, "left"), (3, "right"))
 )
+SLICED = (A, WHOLE, LEFT, RIGHT)
 
 
-@given(st.lists(claims, max_size=12), st.sampled_from(["cuda", "cpu", "rocm"]))
-def test_leases_never_contradict_one_another(asked: list[Claim], accelerator: Accelerator) -> None:
-    """Grant claims one after the other, each recorded, and look at all that came of it."""
-    records: dict[str, InstanceRecord] = {}
-    for number, claim in enumerate(asked):
-        answer = grant(claim, GPUS, records, accelerator=accelerator)
-        if isinstance(answer, Refusal):
-            assert answer.need > 0
-            assert answer.free >= 0
-            assert answer.free < answer.need or answer.need_bytes is not None
-            assert (answer.need_bytes is None) == (answer.free_bytes is None)
-            if answer.need_bytes is not None and answer.free_bytes is not None:
-                assert answer.free_bytes < answer.need_bytes
-        if not isinstance(answer, Grant):
-            continue
-        assert len(answer.devices) == len(set(answer.devices))
-        if claim.devices is None:
-            assert len(answer.devices) == claim.count
-        else:
-            assert answer.devices == claim.devices
-        records |= held(
-            f"n{number}", *answer.devices, exclusive=answer.exclusive, claims=claim.memory_bytes
-        )
-    sizes = {device.id: device.memory_total_bytes or 0 for device in GPUS}
-    for device, those in holders(records).items():
-        assert len(those) == 1 or not any(holder.exclusive for holder in those)
-        assert sum(holder.memory_bytes or 0 for holder in those) <= sizes[device]
+@pytest.mark.parametrize(
+    ("held_device", "wanted", "fits"),
+    [
+        ("GPU-w", "MIG-left", False),
+        ("MIG-left", "GPU-w", False),
+        ("MIG-left", "MIG-left", False),
+        ("MIG-left", "MIG-right", True),
+        ("GPU-a", "GPU-w", True),
+    ],
+)
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_whole_and_its_slices_keep_each_other_out(
+    held_device: str, wanted: str, fits: bool, exclusive: bool
+) -> None:
+    """However willing to share: work on the whole is work on every slice."""
+    records = held("x", held_device, exclusive=exclusive)
+    claim = Claim(devices=(wanted,), exclusive=exclusive)
+    answer = grant(claim, SLICED, records, accelerator="cuda")
+    assert isinstance(answer, Grant) == (fits or (held_device == wanted and not exclusive))
+
+
+def test_who_has_the_whole_or_a_slice_is_told() -> None:
+    answer = refused(Claim(devices=("GPU-w",)), held("x", "MIG-right"), offered=SLICED)
+    assert "GPU-w has its slice MIG-right held by x (exclusive)" in answer.detail
+    answer = refused(Claim(devices=("MIG-left",)), held("x", "GPU-w"), offered=SLICED)
+    assert "MIG-left has its whole GPU-w held by x (exclusive)" in answer.detail
+
+
+def test_the_whole_of_a_sliced_device_is_had_by_name_only() -> None:
+    assert granted(Claim(count=3), {}, offered=SLICED).devices == ("GPU-a", "MIG-left", "MIG-right")
+    assert granted(Claim(devices=("GPU-w",)), {}, offered=SLICED).devices == ("GPU-w",)
+    both = Claim(devices=("GPU-w", "MIG-left"))
+    answer = grant(both, SLICED, {}, accelerator="cuda")
+    assert isinstance(answer, InvalidClaim)
+    assert "MIG-left is a slice of GPU-w" in answer.detail
+
+
+def test_what_is_withheld_takes_its_relatives_along() -> None:
+    withheld = {"MIG-left": "lost"}
+    assert refused(Claim(devices=("GPU-w",)), {}, offered=SLICED, withheld=withheld).free == 0
+    claim = Claim(devices=("MIG-right",))
+    assert granted(claim, {}, offered=SLICED, withheld=withheld).devices == ("MIG-right",)
+
+
+TRAINING = {"GPU-a": (DeviceProcess(pid=4711, name="python"),)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "by_count", "by_name"),
+    [("avoid", "GPU-b", True), ("refuse", "GPU-b", False), ("allow", "GPU-a", True)],
+)
+def test_a_device_that_somebody_else_computes_on(
+    policy: ForeignPolicy, by_count: str, by_name: bool
+) -> None:
+    more: dict[str, Any] = {"foreign": TRAINING, "policy": policy}
+    assert granted(Claim(), {}, **more).devices == (by_count,)
+    named = grant(Claim(devices=("GPU-a",)), GPUS, {}, accelerator="cuda", **more)
+    assert isinstance(named, Grant) == by_name
+    if isinstance(named, Refusal):
+        assert "GPU-a is used by python (pid 4711), none of ours" in named.detail
+    if policy != "allow":
+        answer = refused(Claim(count=3), {}, **more)
+        assert (answer.need, answer.free) == (3, 2)
+        assert "python (pid 4711)" in answer.detail
+
+
+def test_somebody_on_a_slice_is_on_the_whole() -> None:
+    foreign = {"MIG-left": TRAINING["GPU-a"]}
+    answer = refused(
+        Claim(devices=("GPU-w",)), {}, offered=SLICED, foreign=foreign, policy="refuse"
+    )
+    assert "GPU-w is used by python (pid 4711)" in answer.detail
+
+
+def test_memory_that_is_in_use_is_not_free_to_choose() -> None:
+    """The budget is what records claim; the choice also looks at what is measured."""
+    busy = a_device("GPU-busy", index=0, memory=80 * GIB, used=70 * GIB)
+    idle = a_device("GPU-idle", index=1, memory=24 * GIB, used=0)
+    assert granted(Claim(), {}, offered=(busy, idle)).devices == ("GPU-idle",)
