@@ -103,6 +103,12 @@ class Running(ABC):
         is not proved to be ours; raises ``NotOursError`` or ``CannotTellError`` instead.
         """
 
+    def hasten(self, grace_ms: int) -> None:  # noqa: B027 - a launcher that cannot, lets it go on
+        """The stop that is under way, or about to begin, gets this much more time and no more.
+
+        Never lengthens a grace.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Let go of descriptors. The engine is not touched."""

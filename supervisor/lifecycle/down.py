@@ -2,12 +2,15 @@
 a launch that failed half way. What differs is in ``ending``.
 """
 
+from functools import partial
+from typing import Any
+
 import anyio
 
 from supervisor.contracts.event import MemberProcess, Stopped, Stopping
 from supervisor.contracts.failure import ExitedEarly
 from supervisor.launchers.base import CannotTellError, NotOursError, StopReceipt
-from supervisor.lifecycle.ending import MANNERS, Cause
+from supervisor.lifecycle.ending import MANNERS, Cause, Command
 from supervisor.lifecycle.errors import CannotTell, NotOurs, StopIncomplete
 from supervisor.lifecycle.life import Life
 
@@ -57,7 +60,7 @@ class Down:
         life = self._life
         receipt: StopReceipt | None = None
         async with anyio.create_task_group() as group:
-            group.start_soon(self._note_stop)
+            group.start_soon(self._heed, grace_ms)
             try:
                 receipt = await life.attempt.clear_tree(grace_ms, self._on_stuck)
             except (NotOursError, CannotTellError) as error:
@@ -80,15 +83,19 @@ class Down:
 
     async def _record(self, cause: Cause, grace_ms: int) -> None:
         """So that the next daemon goes on with it, and gives it no more time than this one."""
-        ledger, now = self._life.ledger, self._life.house.clock.monotonic_ns()
+        ledger, command = self._life.ledger, self._life.command
         await ledger.write_or_warn(
             ledger.draft(
                 intent="stopping",
                 restart_after_stop=cause.again,
+                stop_asked=command is not None and command.final,
                 stopping_for=cause.failure,
-                grace_monotonic_ns=now + grace_ms * 1_000_000,
+                grace_monotonic_ns=self._grace_end(grace_ms),
             )
         )
+
+    def _grace_end(self, grace_ms: int) -> int:
+        return self._life.house.clock.monotonic_ns() + grace_ms * 1_000_000
 
     async def _leave_up(self) -> None:
         life = self._life
@@ -123,14 +130,27 @@ class Down:
             return max(0, until - now.monotonic_ns) // 1_000_000
         return life.style.grace_ms if life.attempt.exit is None else EARLY_EXIT_GRACE_MS
 
-    async def _note_stop(self) -> None:
-        """A stop that comes while the tree is going anyway wins over whatever was to follow."""
+    async def _heed(self, grace_ms: int) -> None:
+        """Orders that come while the tree is going anyway, for which it has ``grace_ms`` so far.
+
+        A stop wins over whatever was to follow, and a shorter grace counts from now.
+        """
         life = self._life
-        await life.until(lambda: life.command is not None and life.command.kind != "restart")
-        if life.supervision.intent == "stopping":
-            await life.ledger.write_or_warn(
-                life.ledger.draft(restart_after_stop=False, stop_asked=True)
-            )
+        while True:
+            heard, news = life.command, dict[str, Any]()
+            if heard and heard.grace_ms is not None and heard.grace_ms < grace_ms:
+                grace_ms = heard.grace_ms
+                if life.attempt.running is not None:
+                    life.attempt.running.hasten(grace_ms)
+                news["grace_monotonic_ns"] = self._grace_end(grace_ms)
+            if heard and heard.final and not life.supervision.stop_asked:
+                news |= {"restart_after_stop": False, "stop_asked": True}
+            if news and life.supervision.intent == "stopping":
+                await life.ledger.write_or_warn(life.ledger.draft(**news))
+            await life.until(partial(self._is_not, heard))
+
+    def _is_not(self, heard: Command | None) -> bool:
+        return self._life.command is not heard
 
     def _on_stuck(self) -> None:
         life = self._life

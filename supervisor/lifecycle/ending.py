@@ -22,6 +22,11 @@ class Command:
     kind: Verb
     grace_ms: int | None
 
+    @property
+    def final(self) -> bool:
+        """Nothing is to follow."""
+        return self.kind != "restart"
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

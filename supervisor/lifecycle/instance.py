@@ -261,7 +261,7 @@ class Instance:
         """What comes after an attempt whose tree is gone: another one, or the end."""
         life, pause = self._life, self._pause
         command, supervision = life.take_command(), life.supervision
-        if command is not None and command.kind == "restart":
+        if command is not None and not command.final:
             await pause.begin(1, 0, "requested", None)
         elif command is not None or failure is None or not life.reserved:
             # Without a record there is nothing that could be tried again.

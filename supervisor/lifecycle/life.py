@@ -131,9 +131,17 @@ class Life:
     # ── commands ─────────────────────────────────────────────────────────────
 
     def order(self, command: Command) -> None:
-        """Note a command. A stop outranks a restart; else the first one counts."""
+        """Note a command. A stop outranks a restart; else the first one counts, with the shortest
+        grace that was asked for.
+        """
         held = self.command
-        if held is None or (held.kind == "restart" and command.kind != "restart"):
+        outranks = held is None or (command.final and not held.final)
+        if held is not None and not outranks and command.grace_ms is not None:
+            usual = self.style.grace_ms if held.grace_ms is None else held.grace_ms
+            if command.grace_ms < usual:
+                self.command = Command(held.kind, command.grace_ms)
+                self.tell()
+        if outranks:
             self.command = command
             if not self.attempt.stuck:
                 self.refusal = None
@@ -143,7 +151,7 @@ class Life:
 
     def resume(self, command: Command) -> None:
         """Go on obeying what an earlier daemon was told; a stop that came meanwhile outranks it."""
-        if self.command is None or self.command.kind == "restart":
+        if self.command is None or not self.command.final:
             self.command = command
 
     def take_command(self) -> Command | None:

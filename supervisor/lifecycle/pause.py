@@ -84,7 +84,7 @@ class Pause:
             if supervision.boot_id == clock.boot_id:
                 await anyio.sleep(max(0, due - clock.monotonic_ns()) / 1e9)
         command = life.take_command()
-        if command is not None and command.kind != "restart":
+        if command is not None and command.final:
             await ledger.write_or_warn(ledger.draft(intent="stopping"))
             ledger.publish(Stopping(grace_ms=0, reason=command.kind))
             life.house.at("stopping")

@@ -296,6 +296,18 @@ async def test_two_stops_at_once_are_one(ground: Ground) -> None:
     assert await running.wait_exit() == Exit(0, None)
 
 
+async def test_a_grace_can_be_shortened_and_not_lengthened(ground: Ground) -> None:
+    running, pids = await family(ground, "deaf", on_term="ignore")
+    began = time.monotonic()
+    async with anyio.create_task_group() as group:
+        group.start_soon(running.stop, PATIENT, 60_000)
+        await anyio.sleep(0.2)
+        running.hasten(300)
+        running.hasten(50_000)
+    assert 0.5 <= time.monotonic() - began < SOON_S
+    assert not any(map(alive, [ground.pid(running), *pids]))
+
+
 async def test_a_session_of_strangers_under_a_recycled_number_is_not_ours(ground: Ground) -> None:
     """The worst of reuse: an alien session whose number is our dead leader's pid."""
     stranger = await ground.start("sh", "-c", "sleep 60 & wait", env={"PATH": "/usr/bin:/bin"})

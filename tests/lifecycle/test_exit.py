@@ -13,8 +13,10 @@ from supervisor.contracts.event import (
     Exited,
     LaunchFailed,
     Ready,
+    Spawned,
     StopIncomplete,
     Stopped,
+    Stopping,
     Swept,
 )
 from supervisor.contracts.failure import ExitedEarly, NoCapacity
@@ -122,6 +124,42 @@ async def test_an_obedient_tree_is_stopped_at_once(home: Home, tmp_path: Path) -
     [told] = home.of(Stopped)
     assert told.killed == ()
     assert not [pid for pid in children(pids) if is_running(pid)]
+
+
+async def test_a_second_stop_with_less_grace_shortens_the_first(home: Home) -> None:
+    """Somebody who changed their mind need not wait, nor need a drain."""
+    for second in ("stop", "drain"):
+        await home.launch(binary=home.stub(on_term="ignore"), devices=(A,))
+        began = time.monotonic()
+        async with anyio.create_task_group() as group:
+            group.start_soon(home.stop, "x", 60_000)
+            await home.seen(Stopping, times=1 if second == "stop" else 2)
+            await anyio.sleep(0.1)
+            until = home.record_on_disk().supervision.grace_monotonic_ns  # type: ignore[union-attr]
+            assert until
+            if second == "stop":
+                await home.stop(grace_ms=200)
+            else:
+                assert (await home.supervisor.drain(grace_ms=200)).stopped == ("x",)
+        assert 0.3 <= time.monotonic() - began < 10
+    assert len(home.of(Stopping)) == len(home.of(Stopped)) == 2
+
+
+async def test_a_stop_hurries_an_unwinding_and_a_sweep(home: Home, tmp_path: Path) -> None:
+    pids = tmp_path / "children"
+    binary = home.stub(children="session+deaf", children_file=str(pids))
+    view = await home.launch(binary=binary, devices=(A,))
+    os.kill(pid_of(view), signal.SIGKILL)
+    await home.seen(Exited)
+    began = time.monotonic()
+    assert (await home.stop(grace_ms=0)).state == "exited"
+    await home.launch(binary=home.stub(load=60, on_term="ignore"), wait=False)
+    await home.seen(Spawned, times=2)
+    async with anyio.create_task_group() as group:
+        group.start_soon(home.cancel)
+        await anyio.sleep(0.3)
+        await home.stop(grace_ms=0)
+    assert time.monotonic() - began < 4
 
 
 async def test_a_stop_without_grace_kills(home: Home) -> None:

@@ -87,6 +87,7 @@ class ThoughtRunning(Running):
     def __init__(self, ref: HandleReference, engine: Engine) -> None:
         self.ref = ref
         self.engine = engine
+        self.grace = anyio.CancelScope()
 
     async def wait_exit(self) -> Exit:
         while self.engine.exit is None:
@@ -111,12 +112,16 @@ class ThoughtRunning(Running):
 
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
         await checkpoint()
+        self.hasten(grace_ms)
         if self.engine.deaf and self.engine.exit is None:
-            with anyio.move_on_after(grace_ms / 1000):
+            with self.grace:
                 await self.engine.ended.wait()
         swept = await self.members() if self.engine.exit else ()
         self.engine.die(Exit(None, "SIGKILL") if self.engine.deaf else Exit(0, None), whole=True)
         return StopReceipt(exit=self.engine.exit, swept=swept)
+
+    def hasten(self, grace_ms: int) -> None:
+        self.grace.deadline = min(self.grace.deadline, anyio.current_time() + grace_ms / 1000)
 
     def close(self) -> None:
         pass

@@ -1,5 +1,6 @@
 """An engine that runs, or that a record says runs."""
 
+import math
 import os
 from collections.abc import Callable
 
@@ -60,6 +61,9 @@ class ProcessRunning(Running):
             self._tree.log_path = log_path
         self._on_close = on_close
         self._stopping = anyio.Lock()
+        self._stop: Stop | None = None
+        self._latest_s = math.inf
+        """When the grace of a stop ends in any case, on the loop's clock."""
         self._closed = False
 
     async def wait_exit(self) -> Exit:
@@ -121,13 +125,22 @@ class ProcessRunning(Running):
             return StopReceipt(exit=None)
         # A second caller finds the work done; two TERMs at once mean something else to engines.
         async with self._stopping:
+            self._stop = Stop(self._tree)
             try:
-                receipt = await Stop(self._tree).run(style, grace_ms / 1000, self._patience_s)
+                grace_s = min(grace_ms / 1000, self._latest_s - anyio.current_time())
+                receipt = await self._stop.run(style, grace_s, self._patience_s)
             except ScanFailedError:
                 raise CannotTellError("the processes of this host cannot be read") from None
+            finally:
+                self._stop, self._latest_s = None, math.inf
             if not receipt.survivors:
                 await self._tree.clear_away()
             return receipt
+
+    def hasten(self, grace_ms: int) -> None:
+        self._latest_s = min(self._latest_s, anyio.current_time() + grace_ms / 1000)
+        if self._stop is not None:
+            self._stop.end_grace_by(self._latest_s)
 
     def close(self) -> None:
         if self._closed:

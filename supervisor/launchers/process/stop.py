@@ -35,6 +35,7 @@ class Stop:
     killed: dict[tuple[int, int], Stat] = field(default_factory=dict)
     swept: dict[tuple[int, int], Stat] = field(default_factory=dict)
     asked: set[tuple[int, int]] = field(default_factory=set)
+    grace: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def leader(self) -> ExitWatch | None:
@@ -43,7 +44,8 @@ class Stop:
 
     async def run(self, style: StopStyle, grace_s: float, patience_s: float) -> StopReceipt:
         """``patience_s`` is how long KILL may take: the kernel frees a large memory slowly."""
-        with anyio.move_on_after(grace_s):
+        self.end_grace_by(anyio.current_time() + grace_s)
+        with self.grace:
             await self._ask_leader(style)
             await self._ask_members()
             return await self._receipt()
@@ -51,6 +53,10 @@ class Stop:
             await self._kill()
             return await self._receipt()
         return await self._receipt(survivors=(await self.tree.look()).members)
+
+    def end_grace_by(self, moment_s: float) -> None:
+        """On the loop's clock. It ends no later for being told again."""
+        self.grace.deadline = min(self.grace.deadline, moment_s)
 
     async def _ask_leader(self, style: StopStyle) -> None:
         if self.leader is None or not self.leader.alive():
