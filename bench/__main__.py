@@ -13,6 +13,7 @@ from bench.figure import Figure, Row, Skip
 from bench.figures import FIGURES
 from bench.machine import facts
 from bench.parts.peers import Peers
+from bench.parts.product import PRODUCT
 from bench.report import Outcome, Report
 from bench.stage import Scale, Stage, scratch, set_stage
 
@@ -47,6 +48,8 @@ def run(
     began = time.monotonic()
     at = report.now()
     theirs = Peers(wanted=peers and scale != "tiny")
+    if scale != "tiny" and (reason := PRODUCT.prepare()) and say is not None:
+        say(reason)
     outcomes = []
     with scratch() as (folder, engine):
         machine, load = facts(folder), os.getloadavg()[0]

@@ -7,7 +7,6 @@ nothing to do, and with the daemon's imports; what is left is ours.
 """
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from bench.figure import Bound, Figure, Row, row
 from bench.figures.cli import timed
 from bench.parts.daemon import Daemon, daemon, pid_of
+from bench.parts.product import PRODUCT
 from bench.parts.wire import Wire
 from bench.stage import Stage
 
@@ -96,8 +96,8 @@ def measure(stage: Stage) -> Iterable[Row]:
     samples: dict[str, list[float]] = {"ours": [], PASS: [], IMPORTS: []}
     sides = {
         "ours": restarts.once,
-        PASS: timed(sys.executable, "-c", "pass"),
-        IMPORTS: timed(sys.executable, "-c", "import supervisor.daemon.main"),
+        PASS: timed(PRODUCT.python, "-c", "pass"),
+        IMPORTS: timed(PRODUCT.python, "-c", "import supervisor.daemon.main"),
     }
     for turn in range(rounds + 1):
         for name, side in sides.items():

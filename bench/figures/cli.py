@@ -5,14 +5,13 @@ which is what a client must not need. supervisorctl asks its own daemon.
 """
 
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 
-from bench.figure import Bound, Figure, Row, Skip, row
+from bench.figure import Bound, Figure, Row, row
 from bench.parts.daemon import daemon
 from bench.parts.peers import environment
+from bench.parts.product import PRODUCT, product_environment
 from bench.parts.supervisord import supervisord
 from bench.stage import Stage
 from bench.turns import in_turns
@@ -20,14 +19,17 @@ from bench.turns import in_turns
 PASS, ASYNCIO, PEER = "python -c pass", "import asyncio", "supervisorctl"
 
 
-def timed(*command: str) -> Callable[[], float]:
+START = "import sys; from supervisor.cli import main; sys.exit(main())"
+
+
+def timed(*command: str, env: Mapping[str, str] | None = None) -> Callable[[], float]:
     def run() -> float:
         began = time.perf_counter_ns()
         subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=environment(),
+            env=product_environment() if env is None else env,
             check=True,
         )
         return (time.perf_counter_ns() - began) / 1e6
@@ -36,16 +38,13 @@ def timed(*command: str) -> Callable[[], float]:
 
 
 def measure(stage: Stage) -> Iterable[Row]:
-    enginectl = Path(sys.executable).with_name("enginectl")
-    if not enginectl.exists():
-        raise Skip(f"there is no {enginectl}; install the project into its venv")
     engines = stage.pick(tiny=1, quick=10, default=20)
     own = stage.closing.enter_context(daemon(stage.sub("d"), stage.engine))
     own.fill(engines)
     sides = {
-        "ours": timed(str(enginectl), "--socket", own.socket, "ps"),
-        PASS: timed(sys.executable, "-c", "pass"),
-        ASYNCIO: timed(sys.executable, "-c", "import asyncio"),
+        "ours": timed(PRODUCT.python, "-c", START, "--socket", own.socket, "ps"),
+        PASS: timed(PRODUCT.python, "-c", "pass"),
+        ASYNCIO: timed(PRODUCT.python, "-c", "import asyncio"),
     }
     peer = None
     if stage.scale != "tiny":
@@ -54,7 +53,7 @@ def measure(stage: Stage) -> Iterable[Row]:
         )
     control = stage.peers.bin("supervisorctl") if peer else None
     if peer is not None and control is not None:
-        sides[PEER] = timed(control, "-c", peer.config, "status")
+        sides[PEER] = timed(control, "-c", peer.config, "status", env=environment())
     rounds = stage.pick(tiny=2, quick=5, default=20, full=50)
     samples = in_turns(sides, rounds, warm_up=2)
     ours = samples.pop("ours")

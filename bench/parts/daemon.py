@@ -1,10 +1,8 @@
 """A daemon of the bench's own: its socket, records, logs and ports are nobody else's."""
 
 import itertools
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from bench.parts.engine import EngineProgram
+from bench.parts.product import PRODUCT, product_environment
 from supervisor.client import Client, DaemonUnreachable
 from supervisor.contracts.instance import InstanceView, LaunchParams, ProcessHandle
 from supervisor.contracts.paths import PREFIX
@@ -95,10 +94,11 @@ class Daemon:
 
     def begin(self) -> None:
         """Start the program, and do not wait for it."""
-        env = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        known = product_environment()
+        env = {key: value for key, value in known.items() if not key.startswith(PREFIX)}
         with (self.folder / "engined.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", START, "--config", str(self._config)],
+                [PRODUCT.python, "-c", START, "--config", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

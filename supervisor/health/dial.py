@@ -15,19 +15,12 @@ _HANG_UP = struct.pack("=ii", 1, 0)
 
 
 class Connection(socket.socket):
-    """A connected socket that can be handed to aiohttp.
-
-    Its public ``socket_factory`` wants an unconnected one and connects it. This one is proved
-    before any byte is spoken, so it is connected already, and says yes when asked to.
-    """
+    """A connected socket that knows whom it reached, and what it said already."""
 
     place = ""
     """The server's address and port, as they are written in a URL."""
     ahead = ""
     """What was sent of the request before the rest: nothing, or the first letter."""
-
-    def connect(self, address: object) -> None:
-        """Nothing is left to do."""
 
     def send_ahead(self, method: str) -> None:
         """Wake a server that sleeps until data comes, with no more than has to be."""

@@ -1,23 +1,23 @@
 """HTTP over one proved connection, and over no other.
 
-A connector of aiohttp's that owns exactly one connection: it is handed over once, and when it is
-gone there is no second one, so that no request can ever reach a server that was not proved. It
-says no ``Connection: close``, which would leave the engine's port in TIME_WAIT: who closes first
-has it, and that is the probe.
+The socket was proved before any byte is spoken, so no library may open one of its own: h11 knows
+the protocol and does no I/O. Nothing here says ``Connection: close``, which would leave the
+engine's port in TIME_WAIT: who closes first has it, and that is the probe.
 """
 
-import errno
 from dataclasses import dataclass
 
-import aiohttp
 import anyio
+import anyio.lowlevel
+import h11
 
 from supervisor.health.dial import Connection
 from supervisor.health.outcome import Lost, Miss
 
+HEAD_LIMIT = 32 * 1024
 BODY_LIMIT = 64 * 1024
-CLOSE_S = 1.0
-_AS_LONG_AS_IT_LASTS = 3600.0
+_AT_ONCE = 16 * 1024
+_HTTP = b"HTTP/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class Request:
     headers: dict[str, str]
     limit: int = BODY_LIMIT
     """Bytes of the reply's body that are read."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that a reply may take as it comes, its framing and interim replies among them."""
+        return 2 * (HEAD_LIMIT + self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,70 +53,91 @@ class Line:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._handed_over = False
-        self._base = f"http://{connection.place}"
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                socket_factory=self._hand_over,
-                resolver=aiohttp.ThreadedResolver(),
-                keepalive_timeout=_AS_LONG_AS_IT_LASTS,
-                limit=1,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-            auto_decompress=False,
-            trust_env=False,
-        )
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
 
     async def ask(self, request: Request) -> Reply:
         """One exchange. Raises ``Miss``, and ``Lost`` when the connection is gone.
 
         Waits for ever on a silent server: the caller bounds that.
         """
-        ahead, self._connection.ahead = self._connection.ahead, ""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        if self._http.our_state is not h11.IDLE:
+            raise Lost("the server hung up after its last reply")
         try:
-            async with self._session.request(
-                request.method.removeprefix(ahead),
-                self._base + request.path,
-                data=request.body,
-                headers=request.headers,
-                allow_redirects=False,
-            ) as response:
-                body, whole = await _read(response, request.limit)
-                return Reply(
-                    response.status,
-                    response.reason or "",
-                    response.headers.get("Location"),
-                    body,
-                    whole,
-                )
+            await self._send(self._written(request))
+            return await self._reply(request)
         except OSError as error:
             raise Lost(f"the connection was lost: {error.strerror or error}") from None
-        except aiohttp.ServerDisconnectedError:
-            raise Lost("the server hung up without a reply") from None
-        except (aiohttp.ClientError, ValueError) as error:
+        except (h11.ProtocolError, ValueError) as error:
             raise Miss("malformed", f"no HTTP came back: {error}") from None
 
-    async def close(self) -> None:
-        """Close the connection, in a cancelled task too."""
-        with anyio.move_on_after(CLOSE_S, shield=True):
-            await self._session.close()
-        if not self._handed_over:
-            self._connection.close()
+    def close(self) -> None:
+        self._connection.close()
 
-    def _hand_over(self, _: object) -> Connection:
-        """Called a second time once the connection is gone: aiohttp retries by itself."""
-        if self._handed_over:
-            raise ConnectionResetError(errno.ECONNRESET, "the server hung up")
-        self._handed_over = True
-        return self._connection
+    def _written(self, request: Request) -> bytes:
+        """The bytes of a request that were not sent ahead."""
+        body = (request.body or "").encode()
+        headers = [("Host", self._connection.place), *request.headers.items()]
+        if request.body is not None:
+            headers.append(("Content-Length", str(len(body))))
+        head = h11.Request(method=request.method, target=request.path, headers=headers)
+        parts = (head, h11.Data(body), h11.EndOfMessage()) if body else (head, h11.EndOfMessage())
+        ahead, self._connection.ahead = self._connection.ahead, ""
+        return b"".join(self._http.send(part) or b"" for part in parts)[len(ahead) :]
+
+    async def _send(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._connection.send(left) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._connection)
+
+    async def _reply(self, request: Request) -> Reply:
+        head: h11.Response | None = None
+        body = bytearray()
+        came = 0
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                data = await self._receive()
+                if not data and head is None:
+                    raise Lost("the server hung up without a reply")
+                # h11 would wait for the end of a head that is none.
+                if not came and not _HTTP.startswith(data[: len(_HTTP)]):
+                    raise Miss("malformed", f"no HTTP came back: {data[:80]!r}")
+                came += len(data)
+                if came > request.room:
+                    raise Miss("malformed", f"more than {request.room} bytes came back")
+                self._http.receive_data(data)
+            elif isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) >= request.limit:
+                    return _reply(head, bytes(body[: request.limit]), whole=False)
+            elif isinstance(event, h11.EndOfMessage):
+                return _reply(head, bytes(body), whole=True)
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                data = self._connection.recv(_AT_ONCE)
+                if len(data) == _AT_ONCE:  # others run between the parts of a long reply
+                    await anyio.lowlevel.checkpoint()
+                return data
+            except BlockingIOError:
+                await anyio.wait_readable(self._connection)
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """At most ``limit`` bytes, and whether that was all of it."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) >= limit:
-            return bytes(body[:limit]), False
-    return bytes(body), True
+def _reply(head: h11.Response | None, body: bytes, *, whole: bool) -> Reply:
+    assert head is not None, "h11 gives a body only after its head"
+    location = next((value for name, value in head.headers if name == b"location"), None)
+    return Reply(
+        head.status_code,
+        head.reason.decode("latin-1"),
+        None if location is None else location.decode("latin-1"),
+        body,
+        whole,
+    )

@@ -28,7 +28,7 @@ DEEP_TIMEOUT_S = 30.0
 _TRY_THE_NEXT = frozenset({"refused", "unreachable", "foreign"})
 _EXCERPT = 4096
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""None of them may be in a reason phrase (RFC 9112, 4), and aiohttp lets them pass."""
+"""None of them may be in a reason phrase (RFC 9112, 4), and h11 lets most of them pass."""
 
 
 class Probe:
@@ -108,7 +108,7 @@ class Probe:
                 try:
                     return await line.ask(request)
                 finally:
-                    await line.close()
+                    line.close()
         raise Miss("timeout", f"GET {path}: not answered in time")
 
     async def close(self) -> None:
@@ -118,7 +118,7 @@ class Probe:
             parked.close()
         kept, self._kept = self._kept, None
         if kept is not None:
-            await kept.close()
+            kept.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +146,7 @@ class Probe:
             try:
                 text = await _ask(line, request, deadline)
             finally:
-                await line.close()
+                line.close()
         return text
 
     async def _ask_deeply(self, deadline: float) -> str:
@@ -155,7 +155,7 @@ class Probe:
         try:
             return await _ask(line, self._deep, deadline)
         finally:
-            await line.close()
+            line.close()
 
     async def _ask_kept(self, deadline: float) -> str:
         line, self._kept = self._kept, None
@@ -168,7 +168,7 @@ class Probe:
         try:
             text = await _ask(line, self._health, deadline)
         except BaseException:
-            await line.close()
+            line.close()
             raise
         self._kept = line
         return text
