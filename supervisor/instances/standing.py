@@ -14,7 +14,7 @@ def standings(
     offered: Sequence[AcceleratorInfo],
     records: Mapping[str, InstanceRecord],
     *,
-    withheld: Mapping[DeviceId, str] = MappingProxyType({}),
+    withheld: Mapping[DeviceId, object] = MappingProxyType({}),
     foreign: Foreign = MappingProxyType({}),
 ) -> dict[DeviceId, DeviceStanding]:
     """Every device that is there or claimed, in the probes' order. Exactly one word each.
@@ -34,4 +34,5 @@ def standings(
             found[device] = "foreign"
         else:
             found[device] = "free"
-    return found | dict.fromkeys((it for it in books.held if it not in found), "lost")
+    gone = (it for it in (*books.held, *withheld) if it not in found)
+    return found | dict.fromkeys(gone, "lost")

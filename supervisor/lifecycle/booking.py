@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from supervisor.clock import rfc3339, rfc3339_in
-from supervisor.contracts.device import DeviceSnapshot
+from supervisor.contracts.config import ForeignPolicy
+from supervisor.contracts.device import DeviceSnapshot, Withholding
 from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
 from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
 from supervisor.contracts.host import SELF, DeviceId, HostProfile
@@ -17,7 +18,7 @@ from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervi
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.health.address import AddressError, literal_addresses, probe_addresses
 from supervisor.instances.books import wholes_of
-from supervisor.instances.lease import Claim, Grant, InvalidClaim, Refusal, grant
+from supervisor.instances.lease import Claim, Foreign, Grant, InvalidClaim, Refusal, grant
 from supervisor.instances.ports import pick, taken_ports
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
 from supervisor.lifecycle.house import House
@@ -25,6 +26,7 @@ from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.strangers import Strangers
 
 Records = Callable[[], Mapping[str, InstanceRecord]]
 
@@ -39,15 +41,20 @@ class Surroundings:
     runtime: EngineRuntimeKind
     address: str
     """The bind host, looked up if it was a name."""
+    foreign: Foreign
+    """Who computes on which device and is none of ours."""
 
 
 class BookingDesk:
     """Reads the records of this moment through ``records`` and never changes any."""
 
-    def __init__(self, house: House, records: Records, quarantine: Quarantine) -> None:
+    def __init__(
+        self, house: House, records: Records, quarantine: Quarantine, strangers: Strangers
+    ) -> None:
         self._house = house
         self._records = records
         self._quarantine = quarantine
+        self._strangers = strangers
 
     async def look(self, order: Order) -> Surroundings:
         """Whether the engine runs here, and how. Raises ``Problem``."""
@@ -55,8 +62,14 @@ class BookingDesk:
         host, snapshot = await inventory.profile(), await inventory.snapshot()
         spec, runtime = self._supported(order, host)
         address = await _address(order.bind_host)
+        foreign = await self._strangers.among(snapshot)
         return Surroundings(
-            host=host, snapshot=snapshot, spec=spec, runtime=runtime, address=address
+            host=host,
+            snapshot=snapshot,
+            spec=spec,
+            runtime=runtime,
+            address=address,
+            foreign=foreign,
         )
 
     def book(
@@ -101,18 +114,30 @@ class BookingDesk:
             exclusive=order.exclusive,
             memory_bytes=order.memory_bytes,
         )
-        return self._grant(claim, found.snapshot, found.host)
+        policy = self._house.config.devices.foreign
+        return self._grant(claim, found.snapshot, found.host, found.foreign, policy)
 
-    def _grant(self, claim: Claim, snapshot: DeviceSnapshot, host: HostProfile) -> Grant:
-        records = self._records()
-        claimed = {device for record in records.values() for device in record.devices}
-        offered = snapshot.accelerators
+    def withheld(self, snapshot: DeviceSnapshot) -> Mapping[DeviceId, tuple[Withholding, ...]]:
+        """Devices that records which cannot be read keep from everybody."""
+        claimed = {device for record in self._records().values() for device in record.devices}
+        return self._quarantine.withheld(snapshot.accelerators, claimed)
+
+    def _grant(
+        self,
+        claim: Claim,
+        snapshot: DeviceSnapshot,
+        host: HostProfile,
+        foreign: Foreign,
+        policy: ForeignPolicy,
+    ) -> Grant:
         granted = grant(
             claim,
-            offered,
-            records,
+            snapshot.accelerators,
+            self._records(),
             accelerator=host.accelerator,
-            withheld=self._quarantine.withheld(offered, claimed),
+            withheld={it: why[-1].reason for it, why in self.withheld(snapshot).items()},
+            foreign=foreign,
+            policy=policy,
         )
         if isinstance(granted, InvalidClaim):
             raise InvalidLaunch(granted.detail)
@@ -132,7 +157,7 @@ class BookingDesk:
         self, devices: tuple[DeviceId, ...], snapshot: DeviceSnapshot, host: HostProfile
     ) -> None:
         """Whether a pin may have these, alone. Raises ``Problem``, ``InvalidLaunch``."""
-        self._grant(Claim(devices=devices, exclusive=True), snapshot, host)
+        self._grant(Claim(devices=devices, exclusive=True), snapshot, host, {}, "allow")
 
     def port(self, order: Order, found: Surroundings) -> int:
         """The explicit port, or one of the pool. Raises ``Problem``."""

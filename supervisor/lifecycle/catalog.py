@@ -4,13 +4,21 @@ import shutil
 from collections.abc import Mapping
 
 from supervisor.contracts.config import Config
-from supervisor.contracts.device import DeviceLease, DeviceLeases, DeviceSnapshot
+from supervisor.contracts.device import (
+    DeviceLease,
+    DeviceLeases,
+    DeviceSnapshot,
+    DeviceStanding,
+    Withholding,
+)
 from supervisor.contracts.engine import ENGINE_IDS, EngineId
-from supervisor.contracts.host import HostProfile
+from supervisor.contracts.host import DeviceId, HostProfile
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.contracts.rpc import EngineEntry, EngineListing
 from supervisor.engines.registry import engine_spec, support_of
-from supervisor.instances.books import holders
+from supervisor.instances.books import Books
+from supervisor.instances.lease import Foreign
+from supervisor.instances.standing import standings
 from supervisor.runtimes.versions import engine_version
 
 
@@ -38,14 +46,28 @@ def _entry(engine: EngineId, host: HostProfile, config: Config, search: str) -> 
     )
 
 
-def device_leases(snapshot: DeviceSnapshot, records: Mapping[str, InstanceRecord]) -> DeviceLeases:
-    """Every device that is there or claimed, with its holders."""
-    held = holders(records)
-    present = [device.id for device in snapshot.accelerators]
-    lost = [device for device in held if device not in present]
-    return DeviceLeases(
-        leases=tuple(
-            DeviceLease(device=device, holders=held.get(device, ()), present=device in present)
-            for device in [*present, *lost]
+def device_leases(
+    snapshot: DeviceSnapshot,
+    records: Mapping[str, InstanceRecord],
+    withheld: Mapping[DeviceId, tuple[Withholding, ...]],
+    foreign: Foreign,
+) -> DeviceLeases:
+    """Every device that is there, claimed or lost, with its holders and its strangers."""
+    books = Books.of(snapshot.accelerators, records)
+    told = standings(snapshot.accelerators, records, withheld=withheld, foreign=foreign)
+    told |= {it.id: "lost" for it in snapshot.lost if it.id not in told}
+
+    def lease(device: DeviceId, standing: DeviceStanding) -> DeviceLease:
+        known = books.known.get(device)
+        return DeviceLease(
+            device=device,
+            holders=books.held.get(device, ()),
+            present=known is not None,
+            standing=standing,
+            withheld=withheld.get(device, ()),
+            foreign=foreign.get(device, ()),
+            budget_bytes=known.memory_total_bytes if known else None,
+            claimed_bytes=books.claimed(known) if known else 0,
         )
-    )
+
+    return DeviceLeases(leases=tuple(lease(device, it) for device, it in told.items()))

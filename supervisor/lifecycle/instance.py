@@ -143,6 +143,14 @@ class Instance:
         seen = await running.members()
         return None if self._is_leaving() else seen
 
+    async def tree(self) -> tuple[MemberProcess, ...]:
+        """The living processes of its tree, whatever it is doing; none where it has none yet.
+
+        Raises like ``members``.
+        """
+        running = self._life.attempt.running
+        return () if running is None else await running.members()
+
     async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
         """A page of the engine's own. Raises ``Miss`` where it cannot be had."""
         return await self._life.attempt.page(path, limit=limit, within_s=within_s)

@@ -72,6 +72,7 @@ from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
 from supervisor.lifecycle.scraping import scrape
+from supervisor.lifecycle.strangers import Strangers
 from supervisor.lifecycle.told import History
 from supervisor.lifecycle.views import tombstone_view
 
@@ -91,7 +92,8 @@ class LocalSupervisor(Supervisor):
         self._tombstones: dict[str, Tombstone] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._quarantine = Quarantine(house)
-        self._desk = BookingDesk(house, self._records, self._quarantine)
+        self._strangers = Strangers(house, self._instances.values, self._quarantine)
+        self._desk = BookingDesk(house, self._records, self._quarantine, self._strangers)
         self._pins = Pins(house, self._desk, self._taken, self._enter_pin, self._instances.pop)
         self._leaving = False
         self._draining = 0
@@ -440,7 +442,8 @@ class LocalSupervisor(Supervisor):
 
     async def leases(self) -> DeviceLeases:
         snapshot = await self._house.inventory.snapshot()
-        return device_leases(snapshot, self._records())
+        foreign = await self._strangers.among(snapshot)
+        return device_leases(snapshot, self._records(), self._desk.withheld(snapshot), foreign)
 
     async def engines(self) -> EngineListing:
         host = await self._house.inventory.profile()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio
 
-from supervisor.contracts.device import AcceleratorInfo
+from supervisor.contracts.device import AcceleratorInfo, Withholding
 from supervisor.contracts.event import Event, RecordQuarantined, Warning_
 from supervisor.contracts.host import DeviceId
 from supervisor.instances.books import memory_is_hosts
@@ -89,9 +89,9 @@ class Quarantine:
 
     def withheld(
         self, offered: Sequence[AcceleratorInfo], claimed: Iterable[DeviceId]
-    ) -> Mapping[DeviceId, str]:
-        """Devices that go to nobody, each with the reason."""
-        reasons: dict[DeviceId, str] = {}
+    ) -> Mapping[DeviceId, tuple[Withholding, ...]]:
+        """Devices that go to nobody, each with the reasons."""
+        reasons: dict[DeviceId, tuple[Withholding, ...]] = {}
         taken = set(claimed)
         for case in self._cases:
             name, certain = _shown(case.item.name), case.devices
@@ -102,11 +102,18 @@ class Quarantine:
                     if device.id not in taken and not memory_is_hosts(device)
                 )
             for device in certain:
-                reasons[device] = (
-                    f"the record of {name} cannot be read; once its engine is gone for certain, "
-                    f"free the device with `enginectl release {name}`"
+                why = Withholding(
+                    name=name,
+                    reason=f"the record of {name} cannot be read; once its engine is gone for "
+                    f"certain, free the device with `enginectl release {name}`",
                 )
+                reasons[device] = (*reasons.get(device, ()), why)
         return reasons
+
+    @property
+    def pids(self) -> set[int]:
+        """Living processes that carry the marks of a case."""
+        return {bearer.process.pid for case in self._cases for bearer in case.bearers}
 
     def __contains__(self, name: str) -> bool:
         return bool(self._of(name))

@@ -9,7 +9,7 @@ import fcntl
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -39,6 +39,7 @@ from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.inventory import Inventory
+from supervisor.devices.probe import Probe
 from supervisor.devices.static import StaticProbe
 from supervisor.failures import to_rpc
 from supervisor.instances.durable import Step, no_step
@@ -354,6 +355,7 @@ async def opened(
     launcher: Launcher | None = None,
     inherited_env: Mapping[str, str] | None = None,
     config: Config | None = None,
+    probes: Sequence[Probe] | None = None,
     tombstones: int = 200,
     clean: bool = True,
     guard: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -379,7 +381,7 @@ async def opened(
         store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=store_step),
         launchers=launchers,
         inventory=Inventory(
-            (StaticProbe(config.devices.static), CpuProbe("a processor")),
+            probes or (StaticProbe(config.devices.static), CpuProbe("a processor")),
             (),
             monotonic_ns=clock.monotonic_ns,
             wall=clock.wall,
