@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 
 from supervisor import __version__
-from supervisor.cli import acting, checking, launching, showing, watching
+from supervisor.cli import acting, checking, devices, launching, showing, watching
 from supervisor.cli.context import Context
 from supervisor.cli.exits import INTERRUPTED, OK, USAGE, UsageError, report
 from supervisor.cli.text import warn
 from supervisor.client import Client, ClientError
 from supervisor.contracts.paths import default_socket
 
-_ROOMS = (launching, showing, acting, watching, checking)
+_ROOMS = (launching, showing, devices, acting, watching, checking)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

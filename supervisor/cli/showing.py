@@ -2,28 +2,18 @@
 
 import argparse
 
-import msgspec
 from msgspec import UNSET
 
-from supervisor.cli.context import Add, Context, show_raw
-from supervisor.cli.exits import OK
+from supervisor.cli.context import Add, Context
 from supervisor.cli.text import (
     NOT_KNOWN,
     UNSUPPORTED,
     age,
     printable,
     say,
-    size,
     table,
     until,
     warn,
-)
-from supervisor.contracts.device import (
-    AcceleratorInfo,
-    DeviceLeases,
-    DeviceSnapshot,
-    LeaseHolder,
-    TelemetryField,
 )
 from supervisor.contracts.failure import (
     ExitedEarly,
@@ -50,7 +40,6 @@ _SHOWN_DEVICES = 2
 def add_commands(add: Add) -> None:
     ps = add("ps", "List the instances.", run=list_instances)
     ps.add_argument("-a", "--all", action="store_true", help="ended ones too")
-    add("devices", "Show the devices and who holds them.", run=list_devices)
     add("detect", "Show the engines among this host's processes.", run=detect)
     metrics = add(
         "metrics", "Show an engine's load, or the supervisor's own metrics.", run=show_metrics
@@ -62,20 +51,6 @@ def add_commands(add: Add) -> None:
 def list_instances(context: Context, args: argparse.Namespace) -> int:
     reply = context.client.raw("instance.list", ListParams(all=args.all))
     return context.show(reply, InstanceListing, _show_instances)
-
-
-def list_devices(context: Context, args: argparse.Namespace) -> int:
-    snapshot = context.client.raw("device.snapshot")
-    leases = context.client.raw("device.leases")
-    if context.json:
-        show_raw(snapshot)
-        show_raw(leases)
-    else:
-        _show_devices(
-            msgspec.json.decode(snapshot, type=DeviceSnapshot),
-            msgspec.json.decode(leases, type=DeviceLeases),
-        )
-    return OK
 
 
 def list_engines(context: Context, args: argparse.Namespace) -> int:
@@ -189,48 +164,6 @@ def _devices(devices: tuple[str, ...]) -> str:
     if len(devices) > _SHOWN_DEVICES:
         return f"{len(devices)} devices"
     return ",".join(devices) or "-"
-
-
-def _show_devices(snapshot: DeviceSnapshot, listing: DeviceLeases) -> None:
-    known = {device.id: device for device in snapshot.accelerators}
-    held = {lease.device: lease.holders for lease in listing.leases}
-    gone = {lease.device for lease in listing.leases if not lease.present}
-    head = ("DEVICE", "NAME", "MEMORY", "USED", "LOAD", "TEMP", "POWER", "HELD BY", "FOR")
-    rows = []
-    for name in dict.fromkeys((*known, *held)):
-        device = known.get(name)
-        shown = (
-            ("gone" if name in gone else "-", *["-"] * 5)
-            if device is None
-            else _telemetry(device, snapshot.capabilities)
-        )
-        rows.append((name, *shown, *_holders(held.get(name, ()))))
-    say(table(head, rows))
-
-
-def _telemetry(
-    device: AcceleratorInfo, capabilities: tuple[TelemetryField, ...]
-) -> tuple[str, ...]:
-    def reading(field: TelemetryField, value: float | None, unit: str) -> str:
-        if field not in capabilities:
-            return UNSUPPORTED
-        return NOT_KNOWN if value is None else f"{value:g} {unit}"
-
-    memory = "memory" in capabilities
-    return (
-        device.name,
-        size(device.memory_total_bytes) if memory else UNSUPPORTED,
-        size(device.memory_used_bytes) if memory else UNSUPPORTED,
-        reading("utilization", device.utilization_pct, "%"),
-        reading("temperature", device.temperature_c, "C"),
-        reading("power", device.power_watts, "W"),
-    )
-
-
-def _holders(holders: tuple[LeaseHolder, ...]) -> tuple[str, str]:
-    if not holders:
-        return "-", "-"
-    return ",".join(holder.name for holder in holders), ",".join(age(h.since) for h in holders)
 
 
 def _show_engines(listing: EngineListing) -> None:

@@ -296,10 +296,22 @@ def test_ps_says_how_soon_the_next_attempt_is(run: Run, served: Served) -> None:
 
 def test_devices_tell_unknown_from_unsupported(run: Run) -> None:
     line = run("devices").out.splitlines()[1]
-    assert line.startswith("D0      H200  140.0 GiB  n/a   3 %   n/a   unsupported  a  ")
+    assert re.split(r"  +", line)[:9] == [
+        *("D0", "H200", "held", "140.0 GiB", "n/a", "16.0 GiB of 140.0 GiB", "3 %", "n/a"),
+        "unsupported",
+    ]
     documents = run("devices", "--json").out.splitlines()
     assert json.loads(documents[0])["accelerators"][0]["id"] == "D0"
     assert json.loads(documents[1])["leases"][0]["device"] == "D0"
+
+
+def test_devices_say_who_is_on_them_and_around_what(run: Run) -> None:
+    out = run("devices").out
+    [held, lost] = out.splitlines()[1:3]
+    assert "  a, b (16.0 GiB), c (unreadable), foreign: python 7, 1.0 GiB  " in held
+    assert re.search(r"  \d+d, \d+d$", held), "since when, of each holder of ours"
+    assert lost.split() == ["gone", "-", "lost", *["-"] * 8]
+    assert "c, 2 CPUs; memory 4.0 GiB of 8.0 GiB used, swap n/a; linux 6\n" in out
 
 
 def test_engines_and_plan(run: Run) -> None:

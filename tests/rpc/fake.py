@@ -17,9 +17,11 @@ from supervisor.contracts.device import (
     AcceleratorInfo,
     DeviceLease,
     DeviceLeases,
+    DeviceProcess,
     DeviceSnapshot,
     HostInfo,
     LeaseHolder,
+    Withholding,
 )
 from supervisor.contracts.engine import EngineSupport, HealthCheck, LaunchPlan
 from supervisor.contracts.event import Phase, Ready, Reserved, Stopped
@@ -164,10 +166,19 @@ class FakeSupervisor(Supervisor):
 
     async def leases(self) -> DeviceLeases:
         holder = LeaseHolder(name="a", nonce="n1", exclusive=True, since=AT)
+        sharer = LeaseHolder(name="b", nonce="n2", exclusive=False, since=AT, memory_bytes=16 * GIB)
         return DeviceLeases(
             leases=(
-                DeviceLease(device="D0", holders=(holder,)),
-                DeviceLease(device="gone", holders=(), present=False),
+                DeviceLease(
+                    device="D0",
+                    holders=(holder, sharer),
+                    standing="held",
+                    withheld=(Withholding(name="c", reason="unreadable"),),
+                    foreign=(DeviceProcess(pid=7, name="python", memory_bytes=GIB),),
+                    budget_bytes=140 * GIB,
+                    claimed_bytes=16 * GIB,
+                ),
+                DeviceLease(device="gone", holders=(), present=False, standing="lost"),
             )
         )
 
