@@ -32,6 +32,7 @@ from supervisor.daemon.watchdog import JournalLag
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
+from supervisor.devices.prober import Prober
 from supervisor.devices.static import StaticProbe
 from supervisor.instances.durable import Step, no_step
 from supervisor.instances.state_dir import supervisor_id
@@ -74,10 +75,12 @@ async def run(
     lag = JournalLag(bus)
     bus.attach(lag.watched(journal.record))
     cgroups = _cgroups(config, paths)
+    inventory = _inventory(config, paths, clock)
     try:
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
-        house = _furnish(config, paths, clock, bus, launcher, at, step)
+        house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
         supervisor = LocalSupervisor(house, _describe(house))
+        house.inventory.more_volumes = supervisor.model_paths
         # Open to the very end: a second signal must not cut the leaving short.
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
             async with anyio.create_task_group() as tasks:
@@ -100,6 +103,7 @@ async def run(
                     await _delivered(bus, farewell)
                 tasks.cancel_scope.cancel()
     finally:
+        inventory.close()
         listener.close()
         journal.close()
         cgroups.leave()
@@ -109,6 +113,18 @@ def _cgroups(config: Config, paths: Paths) -> Cgroups:
     if config.cgroups == "off":
         return Cgroups(None, "the configuration turns them off")
     return Cgroups(own_cgroup_root(supervisor_id(paths.state_dir)))
+
+
+def _inventory(config: Config, paths: Paths, clock: SystemClock) -> Inventory:
+    return Inventory(
+        (StaticProbe(config.devices.static), CpuProbe(cpu_model())),
+        (paths.state_dir, paths.log_dir, *(it.model_path for it in config.recipes.values())),
+        monotonic_ns=clock.monotonic_ns,
+        wall=clock.wall,
+        stamp=rfc3339,
+        prober=Prober(),
+        env=os.environ,
+    )
 
 
 def _settle_memory() -> None:
@@ -144,16 +160,10 @@ def _furnish(
     clock: SystemClock,
     bus: Bus,
     launcher: ProcessLauncher,
+    inventory: Inventory,
     at: Callable[[str], None],
     step: Step,
 ) -> House:
-    inventory = Inventory(
-        (StaticProbe(config.devices.static), CpuProbe(cpu_model())),
-        (paths.state_dir, paths.log_dir),
-        monotonic_ns=clock.monotonic_ns,
-        wall=clock.wall,
-        stamp=rfc3339,
-    )
     return House(
         clock=clock,
         bus=bus,

@@ -1,18 +1,42 @@
 """The snapshot of everything the probes see, taken off the event loop and shared by all callers."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Final
 
-import anyio
-import anyio.to_thread
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from supervisor.contracts.device import DeviceSnapshot, TelemetryField
-from supervisor.contracts.host import SELF, Accelerator, HostProfile
-from supervisor.devices.host import cpu_model, is_wsl, sample_host, sample_volumes
-from supervisor.devices.probe import Probe
+from supervisor.contracts.device import (
+    AcceleratorInfo,
+    DeviceSnapshot,
+    LostDevice,
+    ProbeReport,
+    TelemetryField,
+    ThermalInfo,
+)
+from supervisor.contracts.host import SELF, Accelerator, DeviceId, HostProfile
+from supervisor.devices.cpu import CPU_DEVICE
+from supervisor.devices.host import (
+    HostMemory,
+    cpu_model,
+    host_memory,
+    is_wsl,
+    sample_host,
+)
+from supervisor.devices.mask import visible
+from supervisor.devices.probe import Probe, ProbeAnswer
+from supervisor.devices.prober import Held, Prober
+from supervisor.devices.roots import HOST, Roots
+from supervisor.devices.traces import vendors_here
+from supervisor.devices.volumes import sample_volumes
 
 FRESH_NS = 1_000_000_000
 """A snapshot this young answers everybody; nobody needs device memory by the millisecond."""
+TELLING_S = 60.0
+"""What a device measured longer ago than this is not shown any more; that it is there, is."""
 
 _PREFERRED: tuple[Accelerator, ...] = ("cuda", "rocm", "metal", "xpu")
 _FIELDS: tuple[TelemetryField, ...] = (
@@ -36,57 +60,189 @@ class Inventory:
         monotonic_ns: Callable[[], int],
         wall: Callable[[], datetime],
         stamp: Callable[[datetime], str],
+        prober: Prober | None = None,
+        env: Mapping[str, str] | None = None,
+        roots: Roots = HOST,
     ) -> None:
+        """``probes`` answer in this process, ``prober`` asks those that may hang in one of their
+        own. ``env`` is the daemon's, whose device masks it keeps to.
+        """
         self._probes = tuple(probes)
         self._volumes = tuple(volumes)
+        self.more_volumes: Callable[[], Iterable[str]] = tuple
+        """Paths that come and go, such as those of models in use; asked for at each round."""
         self._monotonic_ns = monotonic_ns
         self._wall = wall
         self._stamp = stamp
-        self._model = cpu_model()
-        self._taking = anyio.Lock()
+        self._prober = prober
+        self._env = dict(env or {})
+        self._roots = roots
+        self._model = cpu_model(roots.proc / "cpuinfo")
+        self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="devices")
+        self._round: asyncio.Future[DeviceSnapshot] | None = None
         self._latest: tuple[int, DeviceSnapshot] | None = None
+        self._expects: Accelerator | None = None
+        self._capable: set[TelemetryField] = {"hostMemory"}
+        self._seen: dict[DeviceId, tuple[str, str]] = {}
+        """The name and the probe of every device that was ever there."""
+        self._lost: dict[DeviceId, LostDevice] = {}
 
-    async def snapshot(self) -> DeviceSnapshot:
-        """All devices and the host. At most a second old; concurrent callers share one round."""
-        async with self._taking:
-            now = self._monotonic_ns()
-            if self._latest is None or now - self._latest[0] > FRESH_NS:
-                self._latest = now, await anyio.to_thread.run_sync(self._take)
+    async def snapshot(self, *, fresh: bool = False) -> DeviceSnapshot:
+        """All devices and the host; at most a second old, or begun after this call (``fresh``).
+
+        Concurrent callers share one round. One that is cancelled does not end it.
+        """
+        if fresh and self._round is not None:
+            await asyncio.wait([self._round])
+        now = self._monotonic_ns()
+        if self._round is None and not fresh and self._latest and now - self._latest[0] <= FRESH_NS:
             return self._latest[1]
+        if self._round is None:
+            paths = (*self._volumes, *self.more_volumes())
+            loop = asyncio.get_running_loop()
+            self._round = loop.run_in_executor(self._thread, self._take, paths)
+            self._round.add_done_callback(lambda done: self._keep(now, done))
+        running = self._round
+        await asyncio.wait([running])
+        return running.result()
+
+    def _keep(self, began: int, done: "asyncio.Future[DeviceSnapshot]") -> None:
+        self._round = None
+        if not done.cancelled() and done.exception() is None:
+            self._latest = began, done.result()
 
     async def profile(self) -> HostProfile:
         """The facts that decide what runs here. Static devices count like probed ones."""
         snapshot = await self.snapshot()
-        kinds = {device.accelerator for device in snapshot.accelerators}
+        # An integrated Intel GPU is in most desktops, and no engine is meant to go there unasked.
+        kinds = {
+            device.accelerator
+            for device in snapshot.accelerators
+            if not (device.vendor == "intel" and device.unified_memory)
+        }
+        if self._expects is not None:
+            kinds.add(self._expects)
         accelerator: Accelerator = next((kind for kind in _PREFERRED if kind in kinds), "cpu")
+        mine = [it for it in snapshot.accelerators if it.accelerator == accelerator]
+        sliced = {it.access.parent for it in snapshot.accelerators if it.access is not UNSET}
         return HostProfile(
             node_id=SELF,
             platform=snapshot.host.platform,
             arch=snapshot.host.arch,
             accelerator=accelerator,
-            unified_memory=all(
-                device.unified_memory
-                for device in snapshot.accelerators
-                if device.accelerator == accelerator
-            ),
+            unified_memory=bool(mine) and all(device.unified_memory for device in mine),
             wsl=is_wsl(snapshot.host.release),
             docker=False,
             docker_gpu=False,
-            device_count=sum(device.accelerator != "cpu" for device in snapshot.accelerators),
+            device_count=sum(
+                device.accelerator != "cpu" and device.id not in sliced
+                for device in snapshot.accelerators
+            ),
         )
 
-    def _take(self) -> DeviceSnapshot:
-        answers = [probe.sample() for probe in self._probes]
-        storage = sample_volumes(self._volumes)
-        capable: set[TelemetryField] = {"hostMemory"}
-        capable.update(*(answer.capabilities for answer in answers))
-        if storage:
-            capable.add("storage")
+    def close(self) -> None:
+        """End the probe process. Blocks, for as long as a process takes to die."""
+        if self._prober is not None:
+            self._prober.close()
+        self._thread.shutdown(wait=False)
+
+    # ── one round, in its own thread ─────────────────────────────────────────
+
+    def _take(self, paths: Iterable[str]) -> DeviceSnapshot:
+        held: dict[str, Held] = {}
+        if self._prober is not None:
+            held = self._prober.ask(vendors_here(self._roots, self._env))
+        told = [_sample(probe) for probe in self._probes]
+        answers = [*(it.answer for it in held.values()), *told]
+        self._expects = next((it.expects for it in answers if it.expects is not UNSET), None)
+        nodes = {node for answer in answers for node in answer.memory_nodes}
+        memory = host_memory(self._roots, nodes)
+        thermals = tuple(thermal for answer in answers for thermal in answer.thermals)
+        probed = visible([it for one in held.values() for it in _aged(one)], self._env)
+        merged: dict[DeviceId, AcceleratorInfo] = {}
+        for device in (*probed, *(it for answer in told for it in answer.accelerators)):
+            merged.setdefault(device.id, device)  # what is probed is known better than declared
+        on_host = {name for answer in answers for name in answer.host_memory}
+        devices = tuple(
+            replace(_filled(device, memory, thermals, on_host), index=at)
+            for at, device in enumerate(merged.values())
+        )
+        storage = sample_volumes(paths, self._roots)
+        self._capable.update(*(answer.capabilities for answer in answers))
+        self._capable.update(["storage"] if storage else [])
+        self._capable.update(["temperature"] if thermals else [])
+        self._notice(devices, held)
         return DeviceSnapshot(
             sampled_at=self._stamp(self._wall()),
-            accelerators=tuple(device for answer in answers for device in answer.accelerators),
-            host=sample_host(self._model),
+            accelerators=devices,
+            host=sample_host(self._model, memory, self._roots),
             storage=storage,
-            thermals=(),
-            capabilities=tuple(field for field in _FIELDS if field in capable),
+            thermals=thermals,
+            capabilities=tuple(field for field in _FIELDS if field in self._capable),
+            probes=tuple(
+                ProbeReport(probe=name, state=it.state, reason=it.answer.reason)
+                for name, it in held.items()
+            ),
+            lost=tuple(self._lost.values()),
         )
+
+    def _notice(self, devices: Iterable[AcceleratorInfo], held: Mapping[str, Held]) -> None:
+        """What was there and is not any more stays on a list, until it is back."""
+        present = {device.id: device for device in devices}
+        owners = {it.id: name for name, one in held.items() for it in one.answer.accelerators}
+        for name, device in present.items():
+            self._lost.pop(name, None)
+            self._seen[name] = device.name, owners.get(name, "")
+        for name, (title, probe) in self._seen.items():
+            if name not in present and name not in self._lost:
+                answer = held[probe].answer if probe in held else None
+                reason = "; ".join(answer.lost) if answer else ""
+                self._lost[name] = LostDevice(
+                    id=name,
+                    name=title,
+                    reason=reason or "the driver does not list it any more",
+                    since=self._stamp(self._wall()),
+                )
+
+
+def _sample(probe: Probe) -> ProbeAnswer:
+    try:
+        return probe.sample()
+    except Exception as error:  # one probe's defect must not hide what the others see
+        return ProbeAnswer(state="failed", reason=f"{type(error).__name__}: {error}")
+
+
+def _aged(held: Held) -> Iterable[AcceleratorInfo]:
+    """The devices, marked with their age where they were not seen in this round."""
+    if held.state != "stale":
+        return held.answer.accelerators
+    marked = [replace(it, age_ms=round(held.age_s * 1000)) for it in held.answer.accelerators]
+    if held.age_s <= TELLING_S:
+        return marked
+    return [
+        replace(
+            it,
+            memory_used_bytes=None,
+            utilization_pct=None,
+            temperature_c=None,
+            power_watts=None,
+            processes=UNSET,
+        )
+        for it in marked
+    ]
+
+
+def _filled(
+    device: AcceleratorInfo,
+    memory: HostMemory,
+    thermals: Sequence[ThermalInfo],
+    on_host: set[DeviceId],
+) -> AcceleratorInfo:
+    """With the host's figures, where the device's are the host's."""
+    if device.id in on_host:
+        used = memory.total - memory.available
+        device = replace(device, memory_total_bytes=memory.total, memory_used_bytes=used)
+    if device.id == CPU_DEVICE:
+        heat = max((it.celsius for it in thermals if it.source == "cpu"), default=None)
+        device = replace(device, temperature_c=heat)
+    return device

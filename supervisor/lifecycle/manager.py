@@ -495,6 +495,11 @@ class LocalSupervisor(Supervisor):
             fit="ok" if fit is None else sentence(fit),
         )
 
+    def model_paths(self) -> tuple[str, ...]:
+        """Of the models in use, for whoever watches their file systems."""
+        told = (record.supervision for record in self._records().values())
+        return tuple(it.launch.model_path for it in told if it and it.launch.model_path)
+
     # ── small things ─────────────────────────────────────────────────────────
 
     def _records(self) -> dict[str, InstanceRecord]:

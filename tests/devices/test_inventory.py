@@ -2,12 +2,14 @@
 
 import platform
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.config import StaticDevice
@@ -29,6 +31,14 @@ class Hands:
 
     def __call__(self) -> int:
         return self.ns
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Counting:
@@ -64,13 +74,27 @@ def test_a_declared_device_says_what_the_config_says_and_null_otherwise() -> Non
     assert (other.utilization_pct, other.temperature_c, other.power_watts) == (None, None, None)
 
 
-def test_the_processor_is_a_device_on_the_hosts_memory() -> None:
-    [cpu] = CpuProbe("a processor").sample().accelerators
+@pytest.mark.anyio
+async def test_the_processor_is_a_device_on_the_hosts_memory() -> None:
+    moment = Seconds()
+    snapshot = await inventory(CpuProbe("a processor", moment)).snapshot()
+    [cpu] = snapshot.accelerators
     assert (cpu.id, cpu.accelerator, cpu.name) == (CPU_DEVICE, "cpu", "a processor")
     assert cpu.unified_memory
-    assert cpu.memory_total_bytes
-    assert cpu.memory_used_bytes is not None
-    assert 0 <= cpu.memory_used_bytes <= cpu.memory_total_bytes
+    assert cpu.memory_total_bytes == snapshot.host.memory_total_bytes
+    available = snapshot.host.memory_available_bytes
+    assert cpu.memory_used_bytes == snapshot.host.memory_total_bytes - available
+
+
+def test_load_is_not_known_before_there_was_time_to_measure_it() -> None:
+    """Never 0: the first answer would be about no time at all."""
+    moment = Seconds()
+    probe = CpuProbe("a processor", moment)
+    assert probe.sample().accelerators[0].utilization_pct is None
+    moment.now += 1
+    load = probe.sample().accelerators[0].utilization_pct
+    assert load is not None
+    assert 0 <= load <= 100
 
 
 @pytest.mark.parametrize(
@@ -112,18 +136,35 @@ async def test_all_who_ask_at_once_share_one_round_in_a_worker_thread() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_probe_that_fails_is_asked_again() -> None:
+async def test_a_probe_that_fails_hides_no_other_and_is_asked_again() -> None:
     class Failing(Counting):
         def sample(self) -> ProbeAnswer:
             answer = super().sample()
             if len(self.threads) == 1:
                 raise OSError("the driver is loading")
-            return answer
+            return replace(answer, accelerators=static("rocm").sample().accelerators)
 
-    failing = inventory(Failing())
-    with pytest.raises(OSError, match="loading"):
-        await failing.snapshot()
-    assert (await failing.snapshot()).accelerators == ()
+    failing = inventory(Failing(), CpuProbe("p"))
+    assert [it.id for it in (await failing.snapshot()).accelerators] == [CPU_DEVICE]
+    again = (await failing.snapshot(fresh=True)).accelerators
+    assert [it.id for it in again] == ["rocm:0", CPU_DEVICE]
+    assert [it.index for it in again] == [0, 1]
+
+
+@pytest.mark.anyio
+async def test_who_is_cancelled_does_not_end_the_round_of_others() -> None:
+    class Slow(Counting):
+        def sample(self) -> ProbeAnswer:
+            time.sleep(0.3)
+            return super().sample()
+
+    probe = Slow()
+    shared = inventory(probe)
+    with anyio.move_on_after(0.05) as hurry:
+        await shared.snapshot()
+    assert hurry.cancelled_caught
+    await shared.snapshot()
+    assert len(probe.threads) == 1
 
 
 @pytest.mark.anyio
@@ -133,6 +174,8 @@ async def test_a_snapshot_names_what_it_can_fill(tmp_path: Path) -> None:
     assert snapshot.sampled_at == "2026-01-02T03:04:05.000Z"
     assert snapshot.capabilities == ("storage", "hostMemory")
     assert len(snapshot.storage) == 1
+    assert snapshot.storage[0].free_bytes is not None
+    assert snapshot.storage[0].total_bytes is not None
     assert snapshot.storage[0].free_bytes <= snapshot.storage[0].total_bytes
     assert snapshot.host.cpu_count >= 1
     assert snapshot.host.memory_available_bytes <= snapshot.host.memory_total_bytes

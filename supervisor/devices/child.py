@@ -1,0 +1,77 @@
+"""The disposable probe process: whatever may hang in a driver is called here and nowhere else.
+
+It speaks lines of JSON over its standard streams: ``{"ask": ["nvidia"]}`` in, ``{"probe": ...,
+"answer": ...}`` out, one for each as it comes. Each vendor has a thread of its own, so that one
+that hangs does not keep back the others. It holds nothing of the daemon's, and leaves when its
+input ends or when nobody has asked for a while.
+"""
+
+import os
+import select
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import NoReturn
+
+import msgspec
+
+from supervisor.devices.nvml import NvmlProbe
+from supervisor.devices.probe import Probe, ProbeAnswer, Question, Reply
+from supervisor.devices.roots import HOST, Roots
+
+IDLE_S = 60.0
+VENDORS: Mapping[str, Callable[[Roots], Probe]] = {
+    "nvidia": NvmlProbe,
+}
+"""What can be asked for."""
+
+
+class _Worker(threading.Thread):
+    """One vendor's probe, which answers once for each time it is asked."""
+
+    def __init__(self, vendor: str, roots: Roots) -> None:
+        super().__init__(name=vendor, daemon=True)
+        self._probe = VENDORS[vendor](roots)
+        self.asked: SimpleQueue[None] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            self.asked.get()
+            try:
+                answer = self._probe.sample()
+            except Exception as error:  # a vendor's library may raise anything
+                answer = ProbeAnswer(state="failed", reason=f"{type(error).__name__}: {error}")
+            _write(msgspec.json.encode(Reply(probe=self.name, answer=answer)) + b"\n")
+
+
+_writing = threading.Lock()
+
+
+def _write(line: bytes) -> None:
+    with _writing:
+        left = memoryview(line)
+        while left:
+            left = left[os.write(1, left) :]
+
+
+def main(roots: Roots = HOST) -> NoReturn:
+    """Answer until the other side closes its end."""
+    workers: dict[str, _Worker] = {}
+    pending = b""
+    while select.select([0], [], [], IDLE_S)[0]:
+        chunk = os.read(0, 65_536)
+        if not chunk:
+            break
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            for vendor in msgspec.json.decode(line, type=Question).ask:
+                if vendor not in workers:
+                    workers[vendor] = _Worker(vendor, roots)
+                    workers[vendor].start()
+                workers[vendor].asked.put(None)
+    # Not by `sys.exit`: a thread that hangs would be waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

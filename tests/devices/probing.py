@@ -1,0 +1,33 @@
+"""Asking the real probe process about a host that is made up."""
+
+import os
+import time
+from collections.abc import Mapping
+
+from supervisor.contracts.device import AcceleratorInfo
+from supervisor.devices.prober import Held, Prober
+
+
+class Ask:
+    """One prober, and what it says about NVIDIA's devices."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.prober = Prober(env={**os.environ, **env})
+
+    def __call__(self) -> Held:
+        return self.prober.ask(["nvidia"])["nvidia"]
+
+    def devices(self) -> list[AcceleratorInfo]:
+        held = self()
+        assert held.state == "ok", held
+        return list(held.answer.accelerators)
+
+    def until(self, state: str, limit_s: float = 20.0) -> Held:
+        deadline = time.monotonic() + limit_s
+        while (held := self()).state != state:
+            assert time.monotonic() < deadline, held
+            time.sleep(0.05)
+        return held
+
+    def close(self) -> None:
+        self.prober.close()
