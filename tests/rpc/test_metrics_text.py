@@ -25,7 +25,7 @@ def test_the_page_parses_and_says_what_there_is(wire: Wire, served: Served) -> N
     assert samples["engine_instances", "starting", "vllm"] == 1
     assert samples["instance_up", "a", "vllm"] == 1
     assert samples["instance_up", odd, "vllm"] == 0
-    assert samples["device_holders", "D0"] == 1
+    assert samples["device_holders", "D0"] == 2
     assert samples["device_holders", "gone"] == 0
     assert samples["events_total", "phase"] == 3
     assert samples[("exited_total",)] == 0
