@@ -36,7 +36,7 @@ def test_calls_have_typed_results(client: Client) -> None:
     assert client.info().counts == {"ready": 1}
     assert [one.record.name for one in client.list().instances] == ["a"]
     assert client.get("a").cursor.epoch == "e"
-    assert client.plan(LaunchParams(name="b", engine="vllm")).fit == "ok"
+    assert client.plan(LaunchParams(name="b", engine="vllm")).fit.why == "a guess"
     assert client.snapshot().accelerators[0].memory_used_bytes is None
     assert client.leases().leases[0].holders[0].name == "a"
     assert client.engines().engines[1].support.reason == "needs Metal"

@@ -7,6 +7,7 @@ from bench.figures import (
     events,
     exit_bus,
     exit_socket,
+    fit,
     hung,
     idle,
     launch,
@@ -38,6 +39,7 @@ FIGURES: dict[str, Figure] = {
         events,
         subscribers,
         plan,
+        fit,
         squatter,
     )
 }

@@ -14,6 +14,7 @@ from supervisor.cli.exits import INTERRUPTED, UsageError
 from supervisor.cli.text import byte_count, duration_ms, printable, say, until, warn
 from supervisor.contracts.engine import ENGINE_IDS, ServingOptions
 from supervisor.contracts.instance import InstanceView, LaunchParams
+from supervisor.contracts.model import Fit
 from supervisor.contracts.rpc import EventNotice, Notification, PlanReply, SubscribeParams
 
 _KNOBS: tuple[tuple[str, type], ...] = (
@@ -272,7 +273,13 @@ def _show_plan(reply: PlanReply) -> None:
         ("health", f"{plan.health.path}, within {plan.health.ready_deadline_ms / 1000:g} s"),
         ("dropped", ", ".join(reply.dropped) or "none"),
         *(("note", note) for note in reply.notes),
-        ("fit", reply.fit),
+        ("fits", _fit(reply.fit)),
+        *([] if reply.refusal is None else [("refused", reply.refusal)]),
     ]
     for name, value in rows:
         say(f"{name:<8} {printable(value)}")
+
+
+def _fit(fit: Fit) -> str:
+    verdict = {True: "yes", False: "no", None: "cannot tell"}[fit.fits]
+    return f"{verdict}: {fit.why}"

@@ -246,6 +246,7 @@ WarningCode = Literal[
     "log-lost",
     "log-unbounded",
     "knob-dropped",
+    "fit",
 ]
 
 

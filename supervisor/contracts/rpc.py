@@ -16,6 +16,7 @@ from supervisor.contracts.engine import (
 from supervisor.contracts.event import Cursor
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import InstanceView
+from supervisor.contracts.model import Fit
 
 MAX_REQUEST_BYTES = 1 << 20
 """A request line longer than this ends its connection; replies have no limit."""
@@ -203,8 +204,10 @@ class PlanReply(Fact, frozen=True, kw_only=True):
     dropped: tuple[str, ...]
     """Knobs the engine has no word for."""
     notes: tuple[str, ...]
-    fit: str
-    """``"ok"``, or why the launch would be refused right now."""
+    fit: Fit
+    """Whether the model is going to fit the devices' memory, by estimate."""
+    refusal: str | None
+    """Why the launch would be refused right now; null where it would not."""
 
 
 class CanonicalMetrics(Fact, frozen=True, kw_only=True):

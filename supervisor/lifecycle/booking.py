@@ -21,6 +21,7 @@ from supervisor.instances.books import wholes_of
 from supervisor.instances.lease import Claim, Foreign, Grant, InvalidClaim, Refusal, grant
 from supervisor.instances.ports import pick, taken_ports
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
+from supervisor.lifecycle.fitting import rooms_of
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.preflight import Problem
@@ -104,6 +105,7 @@ class BookingDesk:
             address=found.address,
             accelerators=accelerators,
             taken_ports=lambda: taken_ports(self._records()),
+            rooms=lambda devices: rooms_of(order, devices, found.snapshot, self._records()),
         )
 
     def devices(self, order: Order, found: Surroundings) -> Grant:

@@ -62,6 +62,7 @@ from supervisor.lifecycle.errors import (
     Unavailable,
     WaitTimedOut,
 )
+from supervisor.lifecycle.fitting import refuse_misfit
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
@@ -468,7 +469,7 @@ class LocalSupervisor(Supervisor):
         except Problem as problem:
             raise LaunchRefused(problem.failure) from None
         preparation = self._desk.preparation(order, found)
-        fit: LaunchFailure | None = None
+        refusal: LaunchFailure | None = None
         devices = self._desk.present(found, order.devices or ())
         port = order.port or found.spec.default_port
         try:
@@ -477,22 +478,28 @@ class LocalSupervisor(Supervisor):
             devices = self._desk.devices(order, found).devices
             port = self._desk.port(order, found)
         except Problem as problem:
-            fit = problem.failure
+            refusal = problem.failure
         binary, model = order.binary or found.spec.default_binary, order.model_path
         try:
             binary = await preparation.binary()
             model = await preparation.model()
         except Problem as problem:
-            fit = fit or problem.failure
+            refusal = refusal or problem.failure
         preparation.check_lease(devices)
         plan = preparation.plan(devices, port, binary, model)
+        fit = await preparation.fit(plan, model)
+        try:
+            refuse_misfit(fit, len(devices), self._house.config.devices)
+        except Problem as problem:
+            refusal = refusal or problem.failure
         explained = preparation.explain(devices, port, binary, model)
         redactor = Redactor.of(order.params, plan)
         return PlanReply(
             plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),
             dropped=explained.dropped,
             notes=explained.notes,
-            fit="ok" if fit is None else sentence(fit),
+            fit=fit,
+            refusal=None if refusal is None else sentence(refusal),
         )
 
     def model_paths(self) -> tuple[str, ...]:

@@ -4,17 +4,16 @@ import errno
 import os
 
 from supervisor.contracts.failure import SpawnFailed
-from supervisor.contracts.model import ModelFacts
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import Problem
-from supervisor.models.facts import Library
+from supervisor.models.facts import is_projector
 from supervisor.models.split import split_of
 
 CONFIGS = ("config.json", "params.json")
 """One of them describes the model; the second is Mistral's own."""
 
 
-def find_model(order: Order, library: Library) -> str:
+def find_model(order: Order) -> str:
     """The path that the engine is to be given: as it was named, but for a part of a split GGUF,
     which stands for the first one. Links are kept, for the names of split parts are theirs.
 
@@ -28,7 +27,7 @@ def find_model(order: Order, library: Library) -> str:
     if order.engine == "llamacpp":
         if is_folder:
             raise _refused(f"{path} is a directory; llama-server reads one .gguf file{_hint(path)}")
-        return _gguf(path, library)
+        return _gguf(path)
     if not is_folder:
         if path.lower().endswith(".gguf") and not _asks_for_gguf(order):
             raise _refused(
@@ -64,7 +63,7 @@ def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
 
 
-def _gguf(path: str, library: Library) -> str:
+def _gguf(path: str) -> str:
     split = split_of(path)
     if split is not None:
         lacking = [part for part in split.paths if not os.path.exists(part)]
@@ -75,11 +74,9 @@ def _gguf(path: str, library: Library) -> str:
                 f"{path} is one of {len(split.paths)} that belong together"
             )
         path = split.first
-    facts = library.facts(path)
-    if isinstance(facts, ModelFacts) and facts.projector:
+    if is_projector(path):
         raise _refused(
-            f"{path} is a projector ({facts.architecture}), not a model: "
-            "name the model, and pass this one with --mmproj"
+            f"{path} is a projector, not a model: name the model, and pass this one with --mmproj"
         )
     return path
 

@@ -19,11 +19,14 @@ from supervisor.contracts.engine import (
 from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.host import Accelerator, DeviceId, HostProfile
 from supervisor.contracts.instance import InstanceRecord
+from supervisor.contracts.model import Fit, Room
 from supervisor.engines.devices import apply_devices, lease_violation
 from supervisor.engines.environment import base_environment
+from supervisor.engines.memory import serving_of
 from supervisor.instances.ports import pick, port_state
 from supervisor.launchers.base import SpawnTicket
 from supervisor.lifecycle.errors import InvalidLaunch
+from supervisor.lifecycle.fitting import is_advisory, read_models, refuse_misfit
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import Order
@@ -34,10 +37,13 @@ from supervisor.lifecycle.preflight import (
     make_log_path,
     wanted_program,
 )
+from supervisor.models.estimate import estimate, unknown
 
 T = TypeVar("T")
 
 LOOK_S = 30.0
+FIT_S = 5.0
+"""For the headers of a model: an estimate may not hold up a launch for longer."""
 
 OWN_PREFIX = "ENGINE_SUPERVISOR_"
 
@@ -48,6 +54,8 @@ class Prepared:
 
     plan: LaunchPlan
     ticket: SpawnTicket
+    fit: Fit | None = None
+    """Whether it will fit its devices; ``None`` where the config wants no estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +72,18 @@ class Preparation:
     accelerators: Mapping[DeviceId, Accelerator]
     taken_ports: Callable[[], frozenset[int]]
     """Those that records hold at this moment."""
+    rooms: Callable[[tuple[DeviceId, ...]], tuple[Room, ...]]
+    """The memory of devices, as far as it is not used or claimed by others."""
 
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
         binary, model, log_path = await self._in_time(partial(self._look, record))
         plan = self.plan(record.devices, record.port, binary, model)
-        return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path))
+        fit = None
+        if self.house.config.devices.fit != "off":
+            fit = await self.fit(plan, model)
+            refuse_misfit(fit, len(record.devices), self.house.config.devices)
+        return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path), fit=fit)
 
     def plan(self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str) -> LaunchPlan:
         """The engine's own plan with its devices applied; pure."""
@@ -121,6 +135,21 @@ class Preparation:
         """The path of the model, as the engine is to get it. Raises ``Problem``."""
         return await self._in_time(self._find_model)
 
+    async def fit(self, plan: LaunchPlan, model: str) -> Fit:
+        """An estimate, which never fails: what cannot be read in time is not known."""
+        order = self.order
+        serving = serving_of(order.engine, plan.argv, plan.env)
+        rooms = self.rooms(plan.devices)
+        with anyio.move_on_after(FIT_S):
+            facts, beside = await anyio.to_thread.run_sync(
+                partial(read_models, self.house.models, model, serving),
+                abandon_on_cancel=True,
+                limiter=self.house.looking,
+            )
+            found = estimate(order.engine, facts, serving, rooms, beside)
+            return replace(found, advisory=is_advisory(self.order, rooms))
+        return unknown(f"reading the model's headers took longer than {FIT_S:g} s")
+
     async def _in_time(self, look: Callable[[], T]) -> T:
         """Look in a thread that is left behind when a file system hangs."""
         with anyio.move_on_after(LOOK_S):
@@ -158,7 +187,7 @@ class Preparation:
         return find_program(program, self.spec, self._search_path())
 
     def _find_model(self) -> str:
-        return find_model(self.order, self.house.models)
+        return find_model(self.order)
 
     def _search_path(self) -> str:
         return self.order.env.get("PATH") or self.house.inherited_env.get("PATH", "/usr/bin:/bin")

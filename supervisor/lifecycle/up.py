@@ -47,6 +47,8 @@ class Up:
         for chance in range(1, PORT_ATTEMPTS + 1):
             try:
                 prepared = await preparation.run(life.record)
+                if chance == 1 and prepared.fit is not None and prepared.fit.fits is False:
+                    ledger.warn("fit", prepared.fit.why)
                 life.house.at("prepared")
                 given = life.supervision.launch.ready_deadline_ms
                 await life.attempt.spawn(prepared, given or prepared.plan.health.ready_deadline_ms)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from supervisor.contracts.model import ModelFacts, Unreadable
 from supervisor.models import hf_shape, llama_shape
-from supervisor.models.gguf import Gguf, read_gguf
+from supervisor.models.gguf import Gguf, beginning, read_gguf
 from supervisor.models.reading import BadFile
 from supervisor.models.split import split_of
 
@@ -26,6 +26,14 @@ def model_facts(path: str) -> ModelFacts | Unreadable:
         return Unreadable(f"{path} {bad}")
     except (OSError, ValueError, OverflowError) as error:
         return Unreadable(f"{path} cannot be read: {error}")
+
+
+def is_projector(path: str) -> bool:
+    """Whether the GGUF file is a projector; no for what cannot be read. Looks at its beginning."""
+    try:
+        return llama_shape.is_projector(beginning(path))
+    except BadFile:
+        return False
 
 
 def _of_gguf(path: str) -> ModelFacts:

@@ -14,6 +14,7 @@ from supervisor.models.reading import BadFile, Reader, reading
 
 BUDGET = 256 << 20
 """Bytes of one header; the largest vocabularies take some ten million."""
+BEGINNING = 1 << 20
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 17
 MAX_ITEMS = 8 << 20
@@ -90,13 +91,19 @@ def read_gguf(path: str) -> Gguf:
             raise BadFile(f"its header makes no sense: {error}") from None
 
 
+def beginning(path: str) -> dict[str, Value]:
+    """The metadata that comes first, up to the vocabulary: enough to tell what kind of file it is,
+    and read at once. Raises ``BadFile``."""
+    with reading(path, BEGINNING) as reader:
+        try:
+            order, _, keys = _counts(reader)
+            return _metadata(reader, order, keys, stop="tokenizer.")
+        except struct.error as error:
+            raise BadFile(f"its header makes no sense: {error}") from None
+
+
 def _read(reader: Reader) -> Gguf:
-    if reader.size < 24 or reader.take(4) != b"GGUF":
-        raise BadFile("is no GGUF file: it does not begin with GGUF")
-    order = _order(reader.take(4))
-    tensors, keys = (int(reader.unpack(order.count)) for _ in range(2))
-    if keys > MAX_KEYS or tensors > MAX_TENSORS:
-        raise BadFile(f"claims {keys} keys and {tensors} tensors, more than any model has")
+    order, tensors, keys = _counts(reader)
     metadata = _metadata(reader, order, keys)
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
@@ -115,6 +122,17 @@ def _read(reader: Reader) -> Gguf:
     )
 
 
+def _counts(reader: Reader) -> tuple[_Order, int, int]:
+    """The byte order and version, how many tensors there are, and how many keys."""
+    if reader.size < 24 or reader.take(4) != b"GGUF":
+        raise BadFile("is no GGUF file: it does not begin with GGUF")
+    order = _order(reader.take(4))
+    tensors, keys = (int(reader.unpack(order.count)) for _ in range(2))
+    if keys > MAX_KEYS or tensors > MAX_TENSORS:
+        raise BadFile(f"claims {keys} keys and {tensors} tensors, more than any model has")
+    return order, tensors, keys
+
+
 def _order(field: bytes) -> _Order:
     for mark in "<>":
         version = struct.unpack(mark + "I", field)[0]
@@ -123,12 +141,17 @@ def _order(field: bytes) -> _Order:
     raise BadFile(f"is a GGUF file of version {struct.unpack('<I', field)[0]}; 1 to 3 are known")
 
 
-def _metadata(reader: Reader, order: _Order, keys: int) -> dict[str, Value]:
+def _metadata(
+    reader: Reader, order: _Order, keys: int, stop: str | None = None
+) -> dict[str, Value]:
+    """All of it, or what comes before the first key that begins with ``stop``."""
     found: dict[str, Value] = {}
     kind_of, numbers = order.form("I"), {k: order.form(c) for k, c in _NUMBERS.items()}
     items = 0
     for _ in range(keys):
         key = _text(reader, order, LONGEST_NAME)
+        if stop is not None and key.startswith(stop):
+            break
         kind = int(reader.unpack(kind_of))
         if kind in numbers:
             found[key] = reader.unpack(numbers[kind])

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from supervisor.contracts.model import CacheLayer, ModelFacts
-from supervisor.models.gguf import Gguf
+from supervisor.models.gguf import Gguf, Value
 from supervisor.models.reading import BadFile
 
 WINDOW_PERIOD: Mapping[str, int] = {
@@ -27,11 +27,9 @@ UNTOLD = -1
 PROJECTORS = ("clip", "mmproj")
 
 
-def is_projector(file: Gguf) -> bool:
+def is_projector(metadata: Mapping[str, Value]) -> bool:
     """Whether it is the part of a model that reads images or sound."""
-    return file.text("general.architecture") in PROJECTORS or (
-        file.text("general.type") in PROJECTORS
-    )
+    return any(metadata.get(f"general.{key}") in PROJECTORS for key in ("architecture", "type"))
 
 
 def shape(file: Gguf, weights_bytes: int, files: tuple[str, ...]) -> ModelFacts:
@@ -39,7 +37,7 @@ def shape(file: Gguf, weights_bytes: int, files: tuple[str, ...]) -> ModelFacts:
     architecture = file.text("general.architecture")
     if not architecture:
         raise BadFile("does not say its architecture")
-    if is_projector(file):
+    if is_projector(file.metadata):
         return ModelFacts(
             format="gguf",
             architecture=architecture,

@@ -268,12 +268,12 @@ async def test_a_plan_is_what_a_launch_runs_and_has_no_effect(tmp_path: Path) ->
     async with opened(tmp_path, config=config) as home:
         params = home.params("x", devices=(A,), port=POOL.first)
         reply = await home.supervisor.plan(params)
-        assert reply.fit == "ok"
+        assert reply.refusal is None
         assert home.story() == []
         await home.nothing_left()
         await home.supervisor.launch(params)
         assert home.of(Launching)[0].plan.argv == reply.plan.argv
-        assert "x" in (await home.supervisor.plan(params)).fit
+        assert "x" in ((await home.supervisor.plan(params)).refusal or "")
         await home.stop()
 
 

@@ -15,7 +15,6 @@ from supervisor.contracts.instance import LaunchParams
 from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import resolve
 from supervisor.lifecycle.preflight import Problem
-from supervisor.models.facts import Library
 from tests.lifecycle.house import Home
 from tests.models.ggufs import F32, Made, llama
 
@@ -133,7 +132,7 @@ async def test_a_directory_for_llama_server(home: Home, tmp_path: Path) -> None:
 def test_what_engines_that_read_directories_refuse(tmp_path: Path) -> None:
     def look(engine: str, path: Path, **members: Any) -> str:
         params = LaunchParams(name="x", engine=engine, model_path=str(path), **members)  # type: ignore[arg-type]
-        return find_model(resolve(params, {}), Library())
+        return find_model(resolve(params, {}))
 
     def refusal(engine: str, path: Path) -> str:
         with pytest.raises(Problem) as caught:

@@ -57,6 +57,7 @@ from supervisor.lifecycle.errors import (
     Unavailable,
     WaitTimedOut,
 )
+from supervisor.models.estimate import unknown
 from supervisor.rpc.server import RpcServer
 from supervisor.rpc.socket import listen
 
@@ -216,7 +217,13 @@ class FakeSupervisor(Supervisor):
             devices=("D0",),
             health=HealthCheck(path="/health", ready_deadline_ms=1000, interval_ms=100),
         )
-        return PlanReply(plan=plan, dropped=("quantization",), notes=("a note",), fit="ok")
+        return PlanReply(
+            plan=plan,
+            dropped=("quantization",),
+            notes=("a note",),
+            fit=unknown("a guess"),
+            refusal=None,
+        )
 
     async def launch(self, params: LaunchParams) -> InstanceView:
         self.launched.append(params)
