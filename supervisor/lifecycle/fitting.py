@@ -10,7 +10,7 @@ from supervisor.contracts.failure import NoCapacity
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.contracts.model import Fit, ModelFacts, Room, Serving, Unreadable
-from supervisor.instances.lease import holders, memory_is_hosts
+from supervisor.instances.books import Books, memory_is_hosts
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import Problem
 from supervisor.models.facts import Library
@@ -27,26 +27,18 @@ def rooms_of(
     Less than what is unused where others claim what they do not use yet, and no more than the
     launch itself claims of shared devices.
     """
-    held = holders({name: it for name, it in records.items() if name != order.name})
-    known = {device.id: device for device in snapshot.accelerators}
-    one_budget = [name for name, device in known.items() if memory_is_hosts(device)]
+    others = {name: it for name, it in records.items() if name != order.name}
+    books = Books.of(snapshot.accelerators, others)
     rooms = []
     for name in devices:
-        device = known.get(name)
+        device = books.known.get(name)
         if device is None:
             rooms.append(Room(device=name, total=None, free=None, hosts=False))
             continue
-        hosts = memory_is_hosts(device)
-        claimed = sum(
-            holder.memory_bytes
-            for other in (one_budget if hosts else [name])
-            for holder in held.get(other, ())
-            if holder.memory_bytes is not UNSET
-        )
-        total, used = device.memory_total_bytes, device.memory_used_bytes
-        free = None if total is None else max(0, total - max(claimed, used or 0))
+        free, hosts = books.candidate(device).free_bytes, memory_is_hosts(device)
         if _shares(order, hosts) and order.memory_bytes is not None:
             free = order.memory_bytes if free is None else min(free, order.memory_bytes)
+        total = device.memory_total_bytes
         rooms.append(Room(device=name, total=total, free=free, hosts=hosts))
     return tuple(rooms)
 
