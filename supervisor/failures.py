@@ -87,7 +87,10 @@ def sentence(failure: LaunchFailure) -> str:
         case SpawnFailed():
             return _joined(f"the engine could not be started: {failure.detail}", failure.diagnosis)
         case ExitedEarly():
-            return _joined(f"the engine {_end(failure)} before it was ready", failure.diagnosis)
+            said = f" ({failure.detail})" if failure.detail else ""
+            return _joined(
+                f"the engine {_end(failure)}{said} before it was ready", failure.diagnosis
+            )
         case UnhealthyTimeout():
             seen = f" (last probe: {failure.last_probe})" if failure.last_probe else ""
             waited = f"{failure.waited_ms / 1000:.1f}".removesuffix(".0")
@@ -129,6 +132,8 @@ def bounded(failure: LaunchFailure) -> LaunchFailure:
         case SpawnFailed() | InstallFailed():
             return replace(failure, detail=_shortened(failure.detail))
         case NoCapacity(detail=str() as detail):
+            return replace(failure, detail=_shortened(detail))
+        case ExitedEarly(detail=str() as detail):
             return replace(failure, detail=_shortened(detail))
         case UnsupportedFailure():
             return replace(failure, reason=_shortened(failure.reason))

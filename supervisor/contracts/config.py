@@ -1,6 +1,7 @@
 """The configuration file: its types, and the strict decoding of its text. TOML, kebab-case."""
 
 import tomllib
+from ipaddress import ip_address
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -134,6 +135,23 @@ class LogsConfig(_Table, frozen=True, kw_only=True):
     archives: int = 4
 
 
+class DockerConfig(_Table, frozen=True, kw_only=True):
+    """Engines in containers: where the container engine is, and how it is to run them."""
+
+    socket: str | UnsetType = UNSET
+    """A path (Podman's Docker-compatible one too); left out, DOCKER_HOST or the usual one."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    pull_timeout_ms: int = 3_600_000
+    """For one image. An engine's own deadline begins when its container is there."""
+    network: Literal["bridge", "host"] = "bridge"
+    """``bridge`` publishes the engine's port; with ``host`` it listens on the host itself."""
+    publish: str = "127.0.0.1"
+    """The host's address at which ports are published, unless a launch names one."""
+    log_max_bytes: int = 32 << 20
+    """Of one file of the container engine's own log; ours has its bounds under [logs]."""
+    log_files: int = 3
+
+
 class EnginesConfig(_Table, frozen=True, kw_only=True):
     """Where an engine's program is, when it is not the one on PATH."""
 
@@ -161,6 +179,7 @@ class Config(_Table, frozen=True, kw_only=True):
     devices: DevicesConfig = DevicesConfig()
     engines: EnginesConfig = EnginesConfig()
     logs: LogsConfig = LogsConfig()
+    docker: DockerConfig = DockerConfig()
     recipes: dict[str, Recipe] = {}
 
 
@@ -231,6 +250,17 @@ def _check(config: Config) -> None:
         raise ConfigError("restart: times cannot be negative")
     if config.logs.max_bytes < 1 << 20 or not 1 <= config.logs.archives <= 100:
         raise ConfigError("logs: max-bytes must be at least 1048576, and archives 1 to 100")
+    docker = config.docker
+    if docker.pull_timeout_ms < 1 or docker.log_max_bytes < 1 << 16 or docker.log_files < 1:
+        raise ConfigError(
+            "docker: pull-timeout-ms and log-files must be at least 1, log-max-bytes 65536"
+        )
+    if docker.socket is not UNSET and not docker.socket.removeprefix("unix://").startswith("/"):
+        raise ConfigError("docker.socket: must be the absolute path of a Unix socket")
+    try:
+        ip_address(docker.publish)
+    except ValueError:
+        raise ConfigError(f"docker.publish: {docker.publish!r} is no IP address") from None
     seen: set[str] = set()
     for device in config.devices.static:
         if device.id in seen:

@@ -78,6 +78,8 @@ class ExitedEarly(Fact, frozen=True, kw_only=True, tag_field="kind", tag="exited
     """Such as ``SIGKILL``."""
     log_tail: str
     """The end of the engine's output, at most 8 KiB."""
+    detail: str | UnsetType = UNSET
+    """What a container engine says about the end, beside the code."""
     diagnosis: Diagnosis | UnsetType = UNSET
 
 

@@ -38,6 +38,7 @@ from supervisor.instances.durable import Step, no_step
 from supervisor.instances.state_dir import supervisor_id
 from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
+from supervisor.launchers.docker import DockerLauncher, Presence, socket_path
 from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
@@ -124,6 +125,7 @@ def _inventory(config: Config, paths: Paths, clock: SystemClock) -> Inventory:
         stamp=rfc3339,
         prober=Prober(),
         env=os.environ,
+        containers=Presence(socket_path(config.docker, os.environ)).look,
     )
 
 
@@ -164,15 +166,19 @@ def _furnish(
     at: Callable[[str], None],
     step: Step,
 ) -> House:
+    identity = supervisor_id(paths.state_dir, step)
     return House(
         clock=clock,
         bus=bus,
         store=RecordStore(paths.state_dir, tombstones=config.tombstones, step=step),
-        launchers={"process": launcher},
+        launchers={
+            "process": launcher,
+            "docker": DockerLauncher(config.docker, identity, os.environ),
+        },
         inventory=inventory,
         config=config,
         paths=paths,
-        supervisor_id=supervisor_id(paths.state_dir, step),
+        supervisor_id=identity,
         inherited_env=dict(os.environ),
         at=at,
     )

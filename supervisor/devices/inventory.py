@@ -1,7 +1,7 @@
 """The snapshot of everything the probes see, taken off the event loop and shared by all callers."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final
@@ -49,6 +49,15 @@ _FIELDS: tuple[TelemetryField, ...] = (
 )
 
 
+Containers = Callable[[Accelerator], Awaitable[tuple[bool, bool]]]
+"""Whether a container engine answers, and whether its containers reach devices of this kind."""
+
+
+async def no_containers(accelerator: Accelerator) -> tuple[bool, bool]:
+    """On a host that has none."""
+    return False, False
+
+
 class Inventory:
     """Asks all probes together, one round at a time."""
 
@@ -63,10 +72,12 @@ class Inventory:
         prober: Prober | None = None,
         env: Mapping[str, str] | None = None,
         roots: Roots = HOST,
+        containers: Containers = no_containers,
     ) -> None:
         """``probes`` answer in this process, ``prober`` asks those that may hang in one of their
         own. ``env`` is the daemon's, whose device masks it keeps to.
         """
+        self._containers = containers
         self._probes = tuple(probes)
         self._volumes = tuple(volumes)
         self.more_volumes: Callable[[], Iterable[str]] = tuple
@@ -125,6 +136,7 @@ class Inventory:
         accelerator: Accelerator = next((kind for kind in _PREFERRED if kind in kinds), "cpu")
         mine = [it for it in snapshot.accelerators if it.accelerator == accelerator]
         sliced = {it.access.parent for it in snapshot.accelerators if it.access is not UNSET}
+        docker, docker_gpu = await self._containers(accelerator)
         return HostProfile(
             node_id=SELF,
             platform=snapshot.host.platform,
@@ -132,8 +144,8 @@ class Inventory:
             accelerator=accelerator,
             unified_memory=bool(mine) and all(device.unified_memory for device in mine),
             wsl=is_wsl(snapshot.host.release),
-            docker=False,
-            docker_gpu=False,
+            docker=docker,
+            docker_gpu=docker_gpu,
             device_count=sum(
                 device.accelerator != "cpu" and device.id not in sliced
                 for device in snapshot.accelerators

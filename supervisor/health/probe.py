@@ -5,8 +5,8 @@ Nothing is sent to a server that is not proved, and a refused connect never gets
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -20,10 +20,12 @@ from supervisor.health.body import not_ready_reason
 from supervisor.health.dial import Connection, dial, where
 from supervisor.health.line import Line, Reply, Request
 from supervisor.health.outcome import Lost, Miss, NotReady, Outcome, Ready, printable
-from supervisor.health.proof import Owner, prove
+from supervisor.health.proof import Owner, prove, published
 
 DEFAULT_TIMEOUT_MS = 5_000
 DEEP_TIMEOUT_S = 30.0
+PUBLISHER_S = 1.0
+"""Beyond a probe's own time, to learn what its answer is worth."""
 
 _TRY_THE_NEXT = frozenset({"refused", "unreachable", "foreign"})
 _EXCERPT = 4096
@@ -69,6 +71,7 @@ class Probe:
         if (deep := check.deep) is not UNSET:
             self._deep = self._request(deep.method, deep.path, deep.body)
         self._busy = anyio.Lock(fast_acquire=True)
+        self._published = False
         self._parked: Connection | None = None
         self._kept: Line | None = None
 
@@ -103,7 +106,7 @@ class Probe:
         request = replace(self._request("GET", path), limit=limit)
         deadline = anyio.current_time() + within_s
         with anyio.CancelScope(deadline=deadline):
-            async with self._busy:
+            async with self._busy, self._vouched(deadline):
                 line = await self._open(request, deadline)
                 try:
                     return await line.ask(request)
@@ -133,11 +136,34 @@ class Probe:
 
     async def _outcome_of(self, ask: Callable[[float], Awaitable[str]], limit_s: float) -> Outcome:
         async with self._busy:
+            deadline = anyio.current_time() + limit_s
             try:
-                self.last = Ready(self._shown(await ask(anyio.current_time() + limit_s)))
+                async with self._vouched(deadline):
+                    text = await ask(deadline)
+                self.last = Ready(self._shown(text))
             except Miss as miss:
                 self.last = NotReady(miss.kind, self._shown(miss.text))
             return self.last
+
+    @asynccontextmanager
+    async def _vouched(self, deadline: float) -> AsyncIterator[None]:
+        """Around a question, where the port is published by somebody else: proved before it and
+        after it. A miss for which that somebody may be the reason is none of the engine's.
+        """
+        self._published = await self._publisher_says(deadline)
+        try:
+            yield
+        except Miss:
+            if self._published:
+                await self._publisher_says(deadline + PUBLISHER_S)
+            raise
+        if self._published:
+            await self._publisher_says(deadline + PUBLISHER_S, again=True)
+
+    async def _publisher_says(self, deadline: float, *, again: bool = False) -> bool:
+        with anyio.CancelScope(deadline=deadline):
+            return await published(self._owner, self._port, again=again)
+        raise Miss("unproved", "who publishes the port did not answer in time")
 
     async def _ask_afresh(self, deadline: float) -> str:
         text = ""
@@ -201,7 +227,8 @@ class Probe:
     async def _proved(self, connection: Connection, request: Request, deadline: float) -> Line:
         try:
             with anyio.CancelScope(deadline=deadline):
-                await prove(connection, self._owner, request.method)
+                if not self._published:
+                    await prove(connection, self._owner, request.method)
                 return Line(connection)
         except BaseException:
             connection.close()

@@ -36,6 +36,25 @@ class Owner(Protocol):
         """Of the cgroup that a socket was opened in; ``unknown`` where they do not tell."""
         ...
 
+    async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str] | None:
+        """Of a port that somebody else holds for the tree; ``None`` where nobody does."""
+        ...
+
+
+async def published(owner: Owner, port: int, *, again: bool = False) -> bool:
+    """Whether who publishes the port vouches for it; False where the sockets are to be asked.
+
+    Raises ``Miss`` where it leads elsewhere, and where its publisher cannot be asked, which says
+    nothing about the engine.
+    """
+    told = await owner.publishes(port, again=again)
+    if told is None:
+        return False
+    answer, why = told
+    if answer != "ours":
+        raise Miss("unproved" if answer == "unknown" else "unreachable", why)
+    return True
+
 
 async def prove(connection: Connection, owner: Owner, method: str) -> None:
     """Return once the server's side is known to be ours; raise ``Miss`` when it is not.

@@ -6,7 +6,7 @@ lets the engine start. So there is no moment at which an engine runs that no rec
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from supervisor.contracts.engine import LaunchPlan, StopStyle
@@ -23,6 +23,10 @@ class Exit:
     exit_code: int | None
     signal: str | None
     """Such as ``SIGKILL``; then there is no exit code."""
+    detail: str | None = None
+    """What else is known about it, in words."""
+    out_of_memory: bool = False
+    """The kernel ended it for want of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,10 @@ class SpawnError(Exception):
         self.reason = reason
 
 
+def _quiet(phase: str, detail: str) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnTicket:
     """What a launcher needs beside the plan."""
@@ -58,6 +66,8 @@ class SpawnTicket:
     """Absolute; opened for append, both streams of the engine go there from the first byte."""
     env: Mapping[str, str]
     """The whole environment of the engine, ours included: nothing else is inherited."""
+    tell: Callable[[str, str], None] = _quiet
+    """Called with a phase and its detail while there is something to wait for before the start."""
 
 
 class Running(ABC):
@@ -93,6 +103,13 @@ class Running(ABC):
         ``unknown`` wherever cgroups do not tell.
         """
         return "unknown"
+
+    async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str] | None:
+        """Whether the host's port leads to the tree, and why not; ``None`` where its sockets tell.
+
+        ``again`` is asked after a reply, and has to hold for all the time since the first answer.
+        """
+        return None
 
     @abstractmethod
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
@@ -159,6 +176,10 @@ class CannotTellError(Exception):
 
 class Launcher(ABC):
     """Executes plans of one kind."""
+
+    async def run(self) -> None:
+        """What has to be done all the time, until cancelled. Many launchers have nothing to do."""
+        return
 
     @abstractmethod
     async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:

@@ -1,5 +1,6 @@
 """One run of an engine: brought up or found, watched, and taken down with its whole tree."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from supervisor.contracts.engine import LaunchPlan, StopStyle
 from supervisor.contracts.event import (
     Launching,
     MemberProcess,
+    Phase,
     Ready,
     Recovered,
     Spawned,
@@ -41,6 +43,12 @@ from supervisor.lifecycle.prepare import Prepared
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
+_OUT_OF_MEMORY = Diagnosis(
+    code="out-of-memory",
+    summary="the kernel ended it, for its container or the host ran out of memory",
+    hint="give it more memory, a smaller model, a shorter context or fewer slots",
+    evidence="the container engine says OOMKilled",
+)
 LOG_TAIL_BYTES = 12 << 10
 """More than is shown: a secret that the cut falls into is masked before it is cut off."""
 
@@ -88,7 +96,9 @@ class Attempt:
             )
         )
         try:
-            self._gated = await self._house.launchers[plan.kind].prepare(plan, ticket)
+            self._gated = await self._house.launchers[plan.kind].prepare(
+                plan, dataclasses.replace(ticket, tell=self._tell_phase)
+            )
             self._house.at("gated")
             now = clock.monotonic_ns()
             await ledger.write_or_fail(
@@ -118,6 +128,9 @@ class Attempt:
         self._keep_log()
         ledger.publish(Spawned(ref=self.running.ref, log_path=ticket.log_path))
         self._house.at("spawned")
+
+    def _tell_phase(self, phase: str, detail: str) -> None:
+        self._ledger.publish(Phase(phase=phase, detail=self._ledger.redactor.text(detail)))
 
     async def attach(self, launcher: Launcher, ref: HandleReference) -> Liveness:
         """Answer for an engine that a record names."""
@@ -370,7 +383,8 @@ class Attempt:
             exit_code=exit_.exit_code,
             signal=exit_.signal,
             log_tail=tail,
-            diagnosis=self._diagnosis(tail),
+            detail=UNSET if exit_.detail is None else exit_.detail,
+            diagnosis=_OUT_OF_MEMORY if exit_.out_of_memory else self._diagnosis(tail),
         )
 
     def _diagnosis(self, tail: str) -> Diagnosis | UnsetType:

@@ -40,6 +40,8 @@ class Surroundings:
     snapshot: DeviceSnapshot
     spec: ComputeEngineSpec
     runtime: EngineRuntimeKind
+    bind_host: str
+    """The launch's own, else where containers are published, else loopback."""
     address: str
     """The bind host, looked up if it was a name."""
     foreign: Foreign
@@ -62,13 +64,17 @@ class BookingDesk:
         inventory = self._house.inventory
         host, snapshot = await inventory.profile(), await inventory.snapshot()
         spec, runtime = self._supported(order, host)
-        address = await _address(order.bind_host)
+        bind_host = order.bind_host
+        if runtime == "docker" and not order.host_named:
+            bind_host = self._house.config.docker.publish
+        address = await _address(bind_host)
         foreign = await self._strangers.among(snapshot)
         return Surroundings(
             host=host,
             snapshot=snapshot,
             spec=spec,
             runtime=runtime,
+            bind_host=bind_host,
             address=address,
             foreign=foreign,
         )
@@ -103,6 +109,7 @@ class BookingDesk:
             host=found.host,
             runtime=found.runtime,
             address=found.address,
+            bind_host=found.bind_host,
             accelerators=accelerators,
             taken_ports=lambda: taken_ports(self._records()),
             rooms=lambda devices: rooms_of(order, devices, found.snapshot, self._records()),
@@ -218,7 +225,7 @@ class BookingDesk:
                 intent="launching",
                 attempt=1,
                 exclusive=granted.exclusive,
-                bind_host=order.bind_host,
+                bind_host=found.bind_host,
                 memory_bytes=order.memory_bytes,
                 wholes=wholes_of(leased),
             ),

@@ -111,6 +111,8 @@ class LocalSupervisor(Supervisor):
             rounds = Rounds(lambda: tuple(self._instances.values()))
             taken_up = await self._take_up()
             self._keep_house("logs", self._house.logs.run)
+            for kind, launcher in self._house.launchers.items():
+                self._keep_house(f"{kind}-launcher", launcher.run)
             self._keep_house("quarantine", self._quarantine.watch)
             self._keep_house("rounds", rounds.run)
             await self._known()

@@ -51,6 +51,8 @@ class Order:
     last_port: int | None
     """What an earlier launch of it had, to be had again where it is free."""
     bind_host: str
+    host_named: bool
+    """The launch itself says where to listen."""
     ready_deadline_ms: int | None
     stall_ms: int | None
     ready_cap_ms: int | None
@@ -104,6 +106,7 @@ def resolve(
         port=_port(params, address),
         last_port=last_port,
         bind_host=address.host or "127.0.0.1",
+        host_named=address.host is not None,
         ready_deadline_ms=params.ready_deadline_ms or None,
         stall_ms=params.stall_ms or None,
         ready_cap_ms=params.ready_cap_ms or None,

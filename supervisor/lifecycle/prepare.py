@@ -69,6 +69,8 @@ class Preparation:
     runtime: EngineRuntimeKind
     address: str
     """Where the engine will listen; no name that has to be looked up."""
+    bind_host: str
+    """The same as it was named."""
     accelerators: Mapping[DeviceId, Accelerator]
     taken_ports: Callable[[], frozenset[int]]
     """Those that records hold at this moment."""
@@ -89,7 +91,11 @@ class Preparation:
         """The engine's own plan with its devices applied; pure."""
         request = self.request(devices, port, binary, model)
         plan = apply_devices(self.spec.plan(request), self.accelerators)
-        if self.order.command:
+        if self.runtime == "docker":
+            plan = replace(plan, bind_host=self.bind_host)
+            if self.order.command:
+                plan = replace(plan, argv=self.order.command)
+        elif self.order.command:
             plan = replace(plan, argv=(binary, *self.order.command[1:]))
         return plan
 
@@ -181,6 +187,8 @@ class Preparation:
         return binary, model, make_log_path(self.house.paths.log_dir, record.name, stem)
 
     def _find_binary(self) -> str:
+        if self.runtime == "docker":
+            return ""  # its image has it
         engines = self.house.config.engines
         configured: str | None = getattr(engines, self.order.engine) or None
         program = wanted_program(self.order, self.spec, configured)
@@ -198,9 +206,12 @@ class Preparation:
             OWN_PREFIX + "NONCE": record.nonce,
             OWN_PREFIX + "DEVICES": ",".join(record.devices),
         }
+        inherited: dict[str, str] = {}
+        if self.runtime == "process":  # an image brings its own
+            inherited = base_environment(self.house.inherited_env, plan.argv[0])
         return SpawnTicket(
             name=record.name,
             nonce=record.nonce,
             log_path=log_path,
-            env=base_environment(self.house.inherited_env, plan.argv[0]) | plan.env | own,
+            env=inherited | plan.env | own,
         )

@@ -58,6 +58,7 @@ def test_the_example_shows_true_defaults() -> None:
     assert (shown.ports, shown.restart) == (Config().ports, Config().restart)
     assert (shown.log_level, shown.tombstones) == (Config().log_level, Config().tombstones)
     assert (shown.cgroups, shown.logs) == (Config().cgroups, Config().logs)
+    assert msgspec.structs.replace(shown.docker, socket=UNSET) == Config().docker
     assert shown.access.socket_mode == Config().access.socket_mode
 
 

@@ -173,6 +173,9 @@ class FdOwner:
     async def owns_cgroup(self, inode: int) -> Ownership:
         return "unknown"
 
+    async def publishes(self, port: int, *, again: bool = False) -> None:
+        return None
+
 
 class Says:
     """An owner that always says the same."""
@@ -185,6 +188,9 @@ class Says:
 
     async def owns_cgroup(self, inode: int) -> Ownership:
         return "unknown"
+
+    async def publishes(self, port: int, *, again: bool = False) -> None:
+        return None
 
 
 @dataclass(frozen=True)

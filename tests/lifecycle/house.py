@@ -38,13 +38,14 @@ from supervisor.contracts.instance import (
 from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.devices.cpu import CpuProbe
-from supervisor.devices.inventory import Inventory
+from supervisor.devices.inventory import Inventory, no_containers
 from supervisor.devices.probe import Probe
 from supervisor.devices.static import StaticProbe
 from supervisor.failures import to_rpc
 from supervisor.instances.durable import Step, no_step
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
+from supervisor.launchers.docker import DockerLauncher, Presence, socket_path
 from supervisor.launchers.process import ProcessLauncher
 from supervisor.lifecycle import attempt, down, up
 from supervisor.lifecycle.errors import LaunchRefused
@@ -59,6 +60,7 @@ CARDS = (
 )
 """Two cards that nobody has: leased like any other, and alone by default."""
 
+SUPERVISOR_ID = "5e1f5e1f5e1f5e1f"
 SOON = 15.0
 """Far beyond what anything here takes on the slowest machine, and short enough to wait for."""
 
@@ -359,11 +361,12 @@ async def opened(
     tombstones: int = 200,
     clean: bool = True,
     guard: Callable[[], AbstractContextManager[object]] = nullcontext,
+    containers: bool = False,
 ) -> AsyncIterator[Home]:
     """Furnish a house in ``folder``, let its supervisor serve under ``guard``, and detach.
 
     With ``clean`` nothing may be left by then; without it engines run on, as they do when a
-    daemon leaves.
+    daemon leaves. With ``containers`` it has what the config says of a container engine.
     """
     clock = clock or SystemClock()
     config = config or Config(
@@ -375,6 +378,10 @@ async def opened(
     launchers: dict[EngineRuntimeKind, Launcher] = {
         "process": launcher or ProcessLauncher(boot_id=clock.boot_id)
     }
+    env = os.environ if inherited_env is None else inherited_env
+    if containers:
+        launchers["docker"] = DockerLauncher(config.docker, SUPERVISOR_ID, env)
+    presence = Presence(socket_path(config.docker, env))
     house = House(
         clock=clock,
         bus=Bus(epoch="test", last_seq=0, now=lambda: rfc3339(clock.wall())),
@@ -386,11 +393,12 @@ async def opened(
             monotonic_ns=clock.monotonic_ns,
             wall=clock.wall,
             stamp=rfc3339,
+            containers=presence.look if containers else no_containers,
         ),
         config=config,
         paths=paths,
-        supervisor_id="5e1f5e1f5e1f5e1f",
-        inherited_env=os.environ if inherited_env is None else inherited_env,
+        supervisor_id=SUPERVISOR_ID,
+        inherited_env=env,
         at=at,
     )
     home = Home(folder, house, LocalSupervisor(house, info))

@@ -1,0 +1,282 @@
+"""The container engine's API: one call a method, and two ways in which a call can fail.
+
+``EngineDown`` is no answer: the socket is closed, the engine restarts, or hangs. It proves nothing
+about any container. ``EngineRefused`` is an answer, known by its status and never by its text.
+
+The client library is imported with the first call, in a thread, for it takes half a second that a
+daemon without containers has no use for.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from supervisor.launchers.docker.facts import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import aiohttp
+    from aiodocker import Docker
+
+ASK_S = 10.0
+"""A question that an idle engine answers in a millisecond, and a busy one in a second."""
+ACT_S = 120.0
+"""Creating, starting and removing wait for disks, and for what a GPU's hooks do."""
+LINE_BYTES = 1 << 20
+"""The longest line of a progress or event stream."""
+
+
+class EngineDown(Exception):
+    """There was no answer. Whatever was asked for may have been done, or not."""
+
+
+class EngineRefused(Exception):
+    """The engine said no, in words of its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message.strip()
+
+    @property
+    def missing(self) -> bool:
+        """There is no such container, image or volume."""
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        """The name is taken, or the container is in no state for it (or being removed)."""
+        return self.status == 409
+
+
+class Engine:
+    """Used on one event loop. What it keeps open is closed by ``close``."""
+
+    def __init__(self, socket: str) -> None:
+        """``socket`` is a path."""
+        self.socket = socket
+        self._client: Docker | None = None
+        self._opened = AsyncExitStack()
+        self._opening = anyio.Lock()
+
+    # ── questions ────────────────────────────────────────────────────────────
+
+    async def inspect(self, container: str) -> Container | None:
+        """By id or name; ``None`` where the engine has none of it."""
+        docker = await self._docker()
+        try:
+            with self._answering(ASK_S, f"containers/{container}"):
+                return _container(await docker.containers.container(container).show())
+        except EngineRefused as no:
+            if no.missing:
+                return None
+            raise
+
+    async def labelled(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """The ids of the containers, dead ones included, that carry all of these labels."""
+        docker = await self._docker()
+        wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
+        with self._answering(ASK_S, "containers"):
+            found = await docker.containers.list(all=True, filters=json.dumps(wanted))
+        return tuple(container.id for container in found)
+
+    async def has_image(self, image: str) -> bool:
+        docker = await self._docker()
+        try:
+            with self._answering(ASK_S, "image"):
+                await docker.images.inspect(image)
+        except EngineRefused as no:
+            if no.missing:
+                return False
+            raise
+        return True
+
+    # ── acts ─────────────────────────────────────────────────────────────────
+
+    async def create(self, name: str, body: Mapping[str, Any]) -> str:
+        """The new container's id."""
+        docker = await self._docker()
+        with self._answering(ACT_S, "create"):
+            return (await docker.containers.create(body, name=name)).id
+
+    async def start(self, container: str) -> None:
+        """One that runs already is left as it is."""
+        docker = await self._docker()
+        with self._answering(ACT_S, "start"):
+            await docker.containers.container(container).start()
+
+    async def kill(self, container: str, signal: str) -> None:
+        """Send a signal to its main process."""
+        docker = await self._docker()
+        with self._answering(ACT_S, "kill"):
+            await docker.containers.container(container).kill(signal=signal)
+
+    async def unpause(self, container: str) -> None:
+        docker = await self._docker()
+        with self._answering(ACT_S, "unpause"):
+            await docker.containers.container(container).unpause()
+
+    async def remove(self, container: str) -> None:
+        """With its anonymous volumes, killing it where it runs."""
+        docker = await self._docker()
+        with self._answering(ACT_S, "remove"):
+            await docker.containers.container(container).delete(force=True, v=True)
+
+    # ── streams ──────────────────────────────────────────────────────────────
+
+    async def wait(self, container: str) -> int | None:
+        """Until it does not run; its exit code, where the engine says one.
+
+        Raises ``EngineDown`` where the stream ends without an answer, which is no exit.
+        """
+        async with self.stream("POST", f"containers/{container}/wait") as response:
+            with self._translated("wait"):
+                body = await response.read()
+        try:
+            code = json.loads(body).get("StatusCode")
+        except (ValueError, AttributeError):
+            raise EngineDown("the wait for a container ended without an answer") from None
+        return code if isinstance(code, int) else None
+
+    async def chunks(self, response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
+        """What comes, as it comes. Raises ``EngineDown`` where it breaks off."""
+        with self._translated("stream"):
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    async def lines(self, response: "aiohttp.ClientResponse") -> AsyncIterator[dict[str, Any]]:
+        """The objects of a stream of JSON, until it ends. Raises ``EngineDown`` for half of one."""
+        kept = b""
+        async for chunk in self.chunks(response):
+            *whole, kept = (kept + chunk).split(b"\n")
+            for line in whole:
+                if line.strip():
+                    yield _object(line)
+            if len(kept) > LINE_BYTES:
+                raise EngineDown("a line without an end came from the container engine")
+        if kept.strip():
+            yield _object(kept)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator["aiohttp.ClientResponse"]:
+        """An answer that comes in pieces, for as long as it takes.
+
+        Its connection is closed with the block, whatever ends it: the library itself would leave
+        that to the garbage collector.
+        """
+        import aiohttp
+
+        docker = await self._docker()
+        with self._translated(path):
+            response = await docker.session.request(
+                method,
+                f"{docker.docker_host}/{docker.api_version}/{path}",
+                params=params,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(sock_connect=ASK_S),
+            )
+        try:
+            if response.status >= 400:
+                with self._answering(ASK_S, path):
+                    body = await response.read()
+                raise EngineRefused(response.status, _message(body))
+            yield response
+        finally:
+            response.close()
+
+    # ── the connection ───────────────────────────────────────────────────────
+
+    async def _docker(self) -> "Docker":
+        """The client, with its API version settled. Raises ``EngineDown``."""
+        if self._client is not None:
+            return self._client
+        async with self._opening:
+            if self._client is None:
+                await anyio.to_thread.run_sync(_import)
+                self._client = await self._open()
+            return self._client
+
+    async def _open(self) -> "Docker":
+        import aiodocker
+        import aiohttp
+
+        async with AsyncExitStack() as stack:
+            # No limit: every container of ours has streams of its own.
+            connector = aiohttp.UnixConnector(self.socket, limit=0)
+            stack.push_async_callback(connector.close)
+            # The connector knows where; the host in the URL is for show.
+            docker = aiodocker.Docker(url="unix://localhost", connector=connector)
+            stack.push_async_callback(docker.close)
+            with self._answering(ASK_S, "version"):
+                version = await docker.version()
+            docker.api_version = f"v{version['ApiVersion']}"
+            self._opened = stack.pop_all()
+            return docker
+
+    async def close(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        opened, self._opened, self._client = self._opened, AsyncExitStack(), None
+        with anyio.CancelScope(shield=True):
+            await opened.aclose()
+
+    @contextmanager
+    def _answering(self, within_s: float, what: str) -> "Iterator[None]":
+        with self._translated(what), anyio.fail_after(within_s):
+            yield
+
+    @contextmanager
+    def _translated(self, what: str) -> "Iterator[None]":
+        """Turn what the client raises into one of the two. ``what`` is for people."""
+        import aiodocker
+        import aiohttp
+
+        try:
+            yield
+        except aiodocker.DockerError as error:
+            if error.status == 900:  # the library's own, for a connection that failed
+                raise EngineDown(f"no container engine answers at {self.socket}") from error
+            raise EngineRefused(error.status, error.message) from error
+        except TimeoutError as error:
+            raise EngineDown(f"the container engine did not answer in time ({what})") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineDown(f"the connection to {self.socket} was lost: {error}") from error
+
+
+def _import() -> None:
+    import aiodocker  # noqa: F401
+
+
+def _container(said: Mapping[str, Any]) -> Container:
+    try:
+        return msgspec.convert(said, Container, strict=False)
+    except msgspec.ValidationError as error:
+        raise EngineDown(f"the container engine's answer is not understood: {error}") from error
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise EngineDown("what the container engine sent is no JSON object")
+    return found
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:500].decode(errors="replace")

@@ -1,0 +1,146 @@
+"""The watch over one container: it notices the end, and keeps the log coming until then.
+
+A wait at the container engine tells the end, and so does its stream of events; neither is believed
+without an inspect. A stream that breaks off, an engine that is being restarted or does not answer
+tell nothing: then the question is put again, with pauses that grow.
+"""
+
+from signal import Signals
+
+import anyio
+import anyio.abc
+
+from supervisor.launchers.base import Exit
+from supervisor.launchers.docker.engine import Engine, EngineDown, EngineRefused
+from supervisor.launchers.docker.facts import Container
+from supervisor.launchers.docker.labels import is_of
+from supervisor.launchers.docker.logcopy import LogCopy
+
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Between questions that get no answer; the last one repeats."""
+LOG_S = 1.0
+"""How long the news of an exit waits for the last words."""
+
+REMOVED = "the container was removed from outside"
+NEVER_RAN = "the container was created and never started"
+
+
+class Watch:
+    """Of one launch's container. ``run`` must go on for as long as anybody asks it anything."""
+
+    def __init__(
+        self, engine: Engine, container: str, nonce: str, log_path: str | None = None
+    ) -> None:
+        self.engine = engine
+        self.container = container
+        self.nonce = nonce
+        self.exit: Exit | None = None
+        self.main = 0
+        """The pid of its main process when it was last looked at."""
+        self.foreign = False
+        """The engine has a container of this id that another launch created."""
+        self._log = LogCopy(engine, container, log_path) if log_path else None
+        self._ended = anyio.Event()
+        self._poked = anyio.Event()
+        self._scope = anyio.CancelScope()
+
+    async def ended(self) -> Exit:
+        await self._ended.wait()
+        assert self.exit is not None, "set before"
+        return self.exit
+
+    def poke(self) -> None:
+        """Something happened to it: look."""
+        self._poked.set()
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+    async def look(self) -> Container | None:
+        """Ask the container engine about it now. Raises ``EngineDown`` and ``EngineRefused``."""
+        seen = await self.engine.inspect(self.container)
+        if seen is not None:
+            self.main = seen.state.pid
+            self.foreign = not is_of(seen.labels, self.nonce)
+        return seen
+
+    async def run(self) -> None:
+        """Until the end was seen and the log is whole, or until it is closed."""
+        with self._scope:
+            async with anyio.create_task_group() as tasks:
+                if self._log is not None:
+                    tasks.start_soon(self._log.run)
+                await self.settle(await self._until_dead())
+
+    async def settle(self, exit_: Exit) -> None:
+        """Tell the end, once there are the last words before it."""
+        if self._log is not None and self.exit is None:
+            self._log.finish()
+            with anyio.move_on_after(LOG_S):
+                await self._log.done.wait()
+        if self.exit is None:
+            self.exit = exit_
+            self._ended.set()
+
+    async def _until_dead(self) -> Exit:
+        code: int | None = None
+        failures = 0
+        while True:
+            self._poked = anyio.Event()
+            try:
+                seen = await self.look()
+                if self.foreign:
+                    await anyio.sleep_forever()
+                if seen is None:
+                    return Exit(code, None, detail=REMOVED)
+                if not seen.alive:
+                    return exit_of(seen)
+                failures = 0 if code is None else failures + 1
+                code = await self._wait()
+            except (EngineDown, EngineRefused):
+                failures += 1
+            if failures:
+                await anyio.sleep(PAUSES_S[min(failures, len(PAUSES_S)) - 1])
+
+    async def _wait(self) -> int | None:
+        """Until the engine says that it does not run, or that something happened to it."""
+        code: int | None = None
+        async with anyio.create_task_group() as either:
+
+            async def poked() -> None:
+                await self._poked.wait()
+                either.cancel_scope.cancel()
+
+            either.start_soon(poked)
+            try:
+                code = await self.engine.wait(self.container)
+            except EngineRefused as no:
+                if not no.missing:
+                    raise
+            either.cancel_scope.cancel()
+        return code
+
+
+def exit_of(container: Container) -> Exit:
+    """How a dead one ended, as the engine has it.
+
+    Its code is told as it is: 137 may be a program's own, or say that KILL ended it.
+    """
+    state = container.state
+    if container.never_ran:
+        return Exit(None, None, detail=state.error or NEVER_RAN)
+    words = [state.error] if state.error else []
+    if state.oom_killed:
+        words.append("the kernel ended it for want of memory")
+    if name := _signal(state.exit_code):
+        words.append(f"exit code {state.exit_code} stands for {name}")
+    return Exit(
+        state.exit_code, None, detail="; ".join(words) or None, out_of_memory=state.oom_killed
+    )
+
+
+def _signal(code: int) -> str | None:
+    try:
+        return Signals(code - 128).name if code > 128 else None
+    except ValueError:
+        return None
