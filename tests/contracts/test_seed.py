@@ -93,7 +93,7 @@ OURS: dict[type[msgspec.Struct], str] = {
     device.DeviceSnapshot: "probes?:[ProbeReport] lost?:[LostDevice]",
     failure.NoCapacity: "needBytes?:number freeBytes?:number detail?:string",
     failure.SpawnFailed: f"reason?:{REASONS} diagnosis?:Diagnosis",
-    failure.ExitedEarly: "diagnosis?:Diagnosis",
+    failure.ExitedEarly: "detail?:string diagnosis?:Diagnosis",
     failure.UnhealthyTimeout: "lastProbe?:string diagnosis?:Diagnosis",
 }
 
