@@ -6,13 +6,15 @@ while a scan runs waits for the next one, which began after the question and so 
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-from supervisor.launchers.process.procfs import Stat, processes, read_nonce
+from supervisor.launchers.process.batch import Batch
+from supervisor.launchers.process.cgroup import Cgroup
+from supervisor.launchers.process.procfs import Stat, processes, read_nonce, read_stat
 
 SCAN_DEADLINE_S = 5.0
 """A read that takes longer hangs; that process's memory is not read again."""
@@ -75,17 +77,15 @@ class _Scan:
         return Census(stats, nonces)
 
 
-@dataclass(slots=True)
 class CensusTaker:
     """Takes each census in a worker thread, so that neither work nor a hung read stops the loop."""
 
-    _since: int | None = None
-    _silent: set[tuple[int, int]] = field(default_factory=set)
-    _begun: int = 0
-    _done: int = 0
-    _latest: Census = field(default_factory=lambda: Census((), {}))
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
-    threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
+    def __init__(self) -> None:
+        self._since: int | None = None
+        self._silent = set[tuple[int, int]]()
+        self._scans = Batch[None, Census](self._scan_for)
+        self._rolls = Batch[Cgroup, Sequence[Stat]](self._call)
+        self.threads = CapacityLimiter(THREADS)
 
     def cover(self, start: int) -> None:
         """Ask everybody for a nonce who is not older than this. Nobody older can be a member."""
@@ -93,13 +93,17 @@ class CensusTaker:
 
     async def take(self) -> Census:
         """A census that began after the call. Raises ``ScanFailedError``."""
-        wanted = self._begun + 1
-        async with self._turn:
-            if self._done < wanted:
-                self._begun = wanted
-                self._latest = await self._scan()
-                self._done = wanted
-            return self._latest
+        return await self._scans.ask(None)
+
+    async def inside(self, cgroup: Cgroup) -> Sequence[Stat]:
+        """Who lives in a cgroup, looked up after the call."""
+        return await self._rolls.ask(cgroup)
+
+    async def _call(self, cgroups: Sequence[Cgroup]) -> Sequence[Sequence[Stat]]:
+        return await to_thread.run_sync(lambda: [_living(cgroup) for cgroup in cgroups])
+
+    async def _scan_for(self, asked: Sequence[None]) -> Sequence[Census]:
+        return [await self._scan()] * len(asked)
 
     async def _scan(self) -> Census:
         # As many tries as reads may hang: each leaves one process out of the next.
@@ -112,3 +116,7 @@ class CensusTaker:
             if scan.reading:
                 self._silent.add(scan.reading)
         raise ScanFailedError
+
+
+def _living(cgroup: Cgroup) -> tuple[Stat, ...]:
+    return tuple(stat for pid in cgroup.pids() if (stat := read_stat(pid)) and stat.alive)

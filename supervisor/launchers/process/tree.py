@@ -117,9 +117,7 @@ class Tree:
 
     async def inside(self) -> Members:
         """Who lives in its cgroup, looked up in no time."""
-        if self.cgroup is None:
-            return ()
-        return await to_thread.run_sync(_read_all, self.cgroup)
+        return () if self.cgroup is None else tuple(await self.census.inside(self.cgroup))
 
     async def owns_cgroup(self, inode: int) -> Ownership:
         """A yes is certain. A no holds only while all of the tree is where it was put."""
@@ -172,10 +170,6 @@ class Tree:
         living = [stat for stat in found if stat.alive]
         living.sort(key=lambda stat: (stat.pid != self.leader, stat.start, stat.pid))
         return Sighting(tuple(living), doubtful)
-
-
-def _read_all(cgroup: Cgroup) -> Members:
-    return tuple(stat for pid in cgroup.pids() if (stat := read_stat(pid)) and stat.alive)
 
 
 async def _emptied(cgroup: Cgroup) -> bool:
