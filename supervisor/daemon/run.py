@@ -29,6 +29,7 @@ from supervisor.daemon.activation import Activation
 from supervisor.daemon.cgroup import own_cgroup_root
 from supervisor.daemon.unit import Unit
 from supervisor.daemon.watchdog import JournalLag
+from supervisor.devices.apple import AppleProbe
 from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
@@ -118,7 +119,7 @@ def _cgroups(config: Config, paths: Paths) -> Cgroups:
 
 def _inventory(config: Config, paths: Paths, clock: SystemClock) -> Inventory:
     return Inventory(
-        (StaticProbe(config.devices.static), CpuProbe(cpu_model())),
+        (StaticProbe(config.devices.static), AppleProbe(), CpuProbe(cpu_model())),
         (paths.state_dir, paths.log_dir, *(it.model_path for it in config.recipes.values())),
         monotonic_ns=clock.monotonic_ns,
         wall=clock.wall,

@@ -15,13 +15,19 @@ from typing import NoReturn
 
 import msgspec
 
+from supervisor.devices.amd import AmdProbe
+from supervisor.devices.intel import IntelProbe
 from supervisor.devices.nvml import NvmlProbe
 from supervisor.devices.probe import Probe, ProbeAnswer, Question, Reply
 from supervisor.devices.roots import HOST, Roots
+from supervisor.devices.sensors import SensorProbe
 
 IDLE_S = 60.0
 VENDORS: Mapping[str, Callable[[Roots], Probe]] = {
     "nvidia": NvmlProbe,
+    "amd": AmdProbe,
+    "intel": IntelProbe,
+    "sensors": SensorProbe,
 }
 """What can be asked for."""
 

@@ -182,6 +182,7 @@ class Inventory:
         storage = sample_volumes(paths, self._roots)
         self._capable.update(*(answer.capabilities for answer in answers))
         self._capable.update(["storage"] if storage else [])
+        thermals += tuple(_own_thermals(devices))
         self._capable.update(["temperature"] if thermals else [])
         self._notice(devices, held)
         return DeviceSnapshot(
@@ -242,6 +243,14 @@ def _aged(held: Held) -> Iterable[AcceleratorInfo]:
         )
         for it in marked
     ]
+
+
+def _own_thermals(devices: Iterable[AcceleratorInfo]) -> Iterable[ThermalInfo]:
+    """NVIDIA's driver is no hardware monitor of the kernel's; the others' are told of already."""
+    for device in devices:
+        if device.vendor == "nvidia" and device.temperature_c is not None:
+            label = f"{device.name} {device.id}"
+            yield ThermalInfo(label=label, celsius=device.temperature_c, source="gpu")
 
 
 def _filled(

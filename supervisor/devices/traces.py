@@ -55,4 +55,7 @@ def _has_card(roots: Roots, vendor: str) -> bool:
 
 _TRACES: Mapping[str, Callable[[Roots, Mapping[str, str]], bool]] = {
     "nvidia": _nvidia,
+    "amd": _amd,
+    "intel": _intel,
+    "sensors": _sensors,
 }
