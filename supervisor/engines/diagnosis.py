@@ -1,4 +1,4 @@
-"""Why an engine failed, read from the end of its own log. One row a signature, as data.
+"""Why an engine failed, read from its own log and the way it ended. The rows are in ``signatures``.
 
 A diagnosis explains a failure and never chooses its kind. The last line that a row knows wins, for
 engines print the root cause late and generic lines after it, which no row knows. What no row knows
@@ -7,106 +7,71 @@ stays undiagnosed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cache
+
+from msgspec.structs import replace
 
 from supervisor.contracts.engine import EngineId
 from supervisor.contracts.failure import Diagnosis
+from supervisor.engines.signatures import CAUSES, CONSEQUENCES, DOOM, Signature
 
 EVIDENCE_CHARS = 300
+Table = Mapping[EngineId, tuple[Signature, ...]]
+
+MISLEADING: Mapping[tuple[EngineId, int | str], str] = {
+    ("vllm", 0): "vLLM ends with 0 even when its engine core has died",
+    ("sglang", "SIGKILL"): "SGLang kills itself when one of its processes failed: this SIGKILL "
+    "need not be the kernel's OOM killer",
+    ("exllamav3", 0): "TabbyAPI ends with 0 even when it could not start",
+}
+"""How an engine ends that says something else than what it means."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A line that tells the cause. ``code`` is stable, the sentences are for people."""
-
-    code: str
-    pattern: re.Pattern[str]
-    summary: str
-    hint: str
-
-
-def _row(code: str, pattern: str, summary: str, hint: str) -> Signature:
-    return Signature(code, re.compile(pattern, re.IGNORECASE), summary, hint)
-
-
-_LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measured
-    _row(
-        "bad-flag",
-        r"error: invalid argument:|error while handling argument|invalid value for argument",
-        "llama-server does not accept one of its arguments",
-        "check the extra arguments against `llama-server --help`",
-    ),
-    _row(
-        "port-in-use",
-        r"couldn't bind HTTP server socket",
-        "llama-server could not listen on its address",
-        "another program holds the port, or the host is no address of this machine",
-    ),
-    _row(
-        "model-missing",
-        r"failed to open GGUF file .*No such file",
-        "a file of the model is missing",
-        "check the model's path; of a split model all parts must be there",
-    ),
-    _row(
-        "model-corrupt",
-        r"gguf_init_from_\w+: (failed to read|invalid)|is not within the file bounds"
-        r"|this GGUF file is version",
-        "the model file cannot be read as GGUF",
-        "download or convert the model again",
-    ),
-    _row(
-        "unsupported-architecture",
-        r"unknown model architecture:|unknown pre-tokenizer type",
-        "this llama-server does not know the model's architecture",
-        "use a newer llama.cpp",
-    ),
-    _row(
-        "out-of-memory",
-        r"failed to allocate .*(buffer|compute)|unable to allocate|out of memory",
-        "there was not enough memory for the model and its context",
-        "lower maxContextLength or maxConcurrentRequests, or choose a smaller quantization",
-    ),
-    _row(
-        "bad-device",
-        r"invalid device|failed to initialize CUDA",
-        "llama-server could not use its device",
-        "check the driver, and that this llama-server was built for the device",
-    ),
-    _row(
-        "flash-attention",
-        r"quantized V cache requires flash_attn",
-        "a quantized KV cache needs flash attention, which is off",
-        "add `-fa on` to the extra arguments, or leave kvCacheDtype out",
-    ),
-    _row(
-        "gated-download",
-        r"failed to (fetch model metadata|download model)",
-        "the model could not be downloaded",
-        "download it beforehand and give its path",
-    ),
-    _row(
-        "wrong-cpu",
-        r"AMX is not ready to be used",
-        "this llama-server was built for another processor",
-        "use a build for this machine's instruction set",
-    ),
-)
-
-SIGNATURES: Mapping[EngineId, tuple[Signature, ...]] = {"llamacpp": _LLAMACPP}
-"""An engine that has no rows yet is never diagnosed."""
+def diagnose(
+    engine: EngineId, log: str, *, exit_code: int | None = None, signal: str | None = None
+) -> Diagnosis | None:
+    """The cause that the log names last, if a row knows one; else what the signal tells."""
+    found = _last(engine, CAUSES, log) or _last(engine, CONSEQUENCES, log)
+    if found is None and signal == "SIGILL":
+        found = Diagnosis(
+            code="wrong-cpu",
+            summary="the engine ran into an instruction that this processor does not have",
+            hint="use a build for this machine's instruction set",
+            evidence="ended by SIGILL",
+        )
+    note = MISLEADING.get((engine, signal if exit_code is None and signal else exit_code or 0))
+    if found is None or note is None or (exit_code is None and signal is None):
+        return found
+    return replace(found, summary=f"{found.summary} ({note})")
 
 
-def diagnose(engine: EngineId, log_tail: str) -> Diagnosis | None:
-    """The root cause that the log names last, if a row knows it."""
-    rows = SIGNATURES.get(engine, ())
-    for line in reversed(log_tail.splitlines()):
-        for row in rows:
+def is_doomed(engine: EngineId, line: str) -> bool:
+    """Whether a line says that the engine will stay and never be ready where it was meant to be."""
+    pattern = DOOM.get(engine)
+    return pattern is not None and pattern.search(line) is not None
+
+
+def _last(engine: EngineId, table: Table, log: str) -> Diagnosis | None:
+    any_row = _any_row(table.get(engine, ()))
+    if not any_row.search(log):
+        return None
+    for line in reversed(log.splitlines()):
+        if not any_row.search(line):
+            continue
+        for row in table[engine]:
             if row.pattern.search(line):
                 return Diagnosis(
                     code=row.code,
                     summary=row.summary,
                     hint=row.hint,
-                    evidence=line.strip()[:EVIDENCE_CHARS],
+                    evidence=_ESCAPES.sub("", line).strip()[:EVIDENCE_CHARS],
                 )
     return None
+
+
+@cache
+def _any_row(rows: tuple[Signature, ...]) -> re.Pattern[str]:
+    """One search for all rows: a log is long, and most of its lines are no cause."""
+    return re.compile("|".join(row.pattern.pattern for row in rows) or r"(?!)")

@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import anyio
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.engine import LaunchPlan, StopStyle
@@ -29,28 +31,29 @@ from supervisor.engines.diagnosis import diagnose
 from supervisor.health.address import AddressError, IPAddress, probe_addresses
 from supervisor.health.line import Reply
 from supervisor.health.outcome import Miss, NotReady, Outcome
+from supervisor.health.outcome import Ready as Answered
 from supervisor.health.pacing import RELAXED_S
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import Expired, wait_ready
-from supervisor.instances.state import unhealthy_after
+from supervisor.instances.state import unhealthy_after, was_ready
 from supervisor.launchers.base import Exit, Gated, Launcher, Running, SpawnError, StopReceipt
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.ledger import Ledger
 from supervisor.lifecycle.loading import Loading
-from supervisor.lifecycle.logtail import read_tail
+from supervisor.lifecycle.logtail import SEARCHED_BYTES, SHOWN_BYTES, read_last_words
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Prepared
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
+DOOM_S = 0.5
+"""Between the line that says an engine will never be ready, and the end of the wait for it."""
 _OUT_OF_MEMORY = Diagnosis(
     code="out-of-memory",
     summary="the kernel ended it, for its container or the host ran out of memory",
     hint="give it more memory, a smaller model, a shorter context or fewer slots",
     evidence="the container engine says OOMKilled",
 )
-LOG_TAIL_BYTES = 12 << 10
-"""More than is shown: a secret that the cut falls into is masked before it is cut off."""
 
 
 class Attempt:
@@ -171,7 +174,13 @@ class Attempt:
                 self.liveness = "leaderGone"
                 race.cancel_scope.cancel()
 
+            async def see_doom() -> None:
+                await loading.doomed.wait()
+                await anyio.sleep(DOOM_S)  # for the rest of what it has to say, or its exit
+                race.cancel_scope.cancel()
+
             race.start_soon(see_exit)
+            race.start_soon(see_doom)
             race.start_soon(loading.keep_record)
             outcome = await wait_ready(
                 probe,
@@ -186,6 +195,10 @@ class Attempt:
             raise Problem(await self.exited_early(self.exit))
         if isinstance(outcome, Expired):
             raise Problem(await self._timed_out(outcome.waited_ms, outcome.last))
+        if not isinstance(outcome, Answered):
+            waited = monotonic_ns() - (supervision.launched_monotonic_ns or monotonic_ns())
+            last = probe.last if isinstance(probe.last, NotReady) else None
+            raise Problem(await self._timed_out(waited // 1_000_000, last))
         await self._become_ready()
 
     async def _addresses(self) -> tuple[IPAddress, ...] | None:
@@ -378,33 +391,46 @@ class Attempt:
 
     async def exited_early(self, exit_: Exit) -> ExitedEarly:
         """An exit as a failure; one after readiness too, for there is but this shape."""
-        tail = await self.tail()
+        tail, diagnosis = await self._last_words(exit_)
         return ExitedEarly(
             exit_code=exit_.exit_code,
             signal=exit_.signal,
             log_tail=tail,
             detail=UNSET if exit_.detail is None else exit_.detail,
-            diagnosis=_OUT_OF_MEMORY if exit_.out_of_memory else self._diagnosis(tail),
+            diagnosis=_OUT_OF_MEMORY if exit_.out_of_memory else diagnosis,
         )
 
-    def _diagnosis(self, tail: str) -> Diagnosis | UnsetType:
-        return diagnose(self._ledger.record.engine, tail) or UNSET
-
-    async def tail(self) -> str:
-        """The end of the engine's log, fit for an event."""
-        raw = await read_tail(
-            self._ledger.supervision.log_path, LOG_TAIL_BYTES, self._house.reading
-        )
-        return self._ledger.redactor.tail(raw)
-
-    async def _timed_out(self, waited_ms: int, last: NotReady) -> UnhealthyTimeout:
-        tail = await self.tail()
+    async def _timed_out(self, waited_ms: int, last: NotReady | None) -> UnhealthyTimeout:
+        tail, diagnosis = await self._last_words()
         return UnhealthyTimeout(
             waited_ms=waited_ms,
             log_tail=tail,
-            last_probe=last.text,
-            diagnosis=self._diagnosis(tail),
+            last_probe=last.text if last else UNSET,
+            diagnosis=diagnosis,
         )
+
+    async def _last_words(self, exit_: Exit | None = None) -> tuple[str, Diagnosis | UnsetType]:
+        """The end of the log, fit for an event, and what it tells of the cause.
+
+        The exit of an engine that had been ready is news that no long search may hold up.
+        """
+        record, redactor = self._ledger.record, self._ledger.redactor
+        search = SHOWN_BYTES if exit_ is not None and was_ready(record) else SEARCHED_BYTES
+        words = await read_last_words(
+            self._ledger.supervision.log_path,
+            search,
+            partial(
+                diagnose,
+                record.engine,
+                exit_code=exit_.exit_code if exit_ else None,
+                signal=exit_.signal if exit_ else None,
+            ),
+            self._house.reading,
+        )
+        if words.diagnosis is None:
+            return redactor.tail(words.tail), UNSET
+        evidence = redactor.text(words.diagnosis.evidence)
+        return redactor.tail(words.tail), replace(words.diagnosis, evidence=evidence)
 
     def _need_running(self) -> Running:
         assert self.running is not None, "only called once there is a handle"

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from supervisor.clock import rfc3339
 from supervisor.contracts.engine import EngineId
 from supervisor.contracts.event import Phase
+from supervisor.engines.diagnosis import is_doomed
 from supervisor.engines.phases import PhaseSeen, is_request, phase_of
 from supervisor.lifecycle.deadline import Deadline, cap_ms
 from supervisor.lifecycle.house import House
@@ -33,13 +34,16 @@ class Signs:
     """They are more than answers to our own probes."""
     phases: tuple[PhaseSeen, ...]
     """In order; of a phase that goes on, only what it came to."""
+    doomed: bool = False
+    """It will stay, and never be ready."""
 
 
 def sift(engine: EngineId) -> Callable[[tuple[str, ...]], Signs]:
     def of(lines: tuple[str, ...]) -> Signs:
         phases: list[PhaseSeen] = []
-        alive = False
+        alive = doomed = False
         for line in lines:
+            doomed = doomed or is_doomed(engine, line)
             seen = phase_of(engine, line)
             # A bar that has no line end of its own may share its line with a request.
             if seen is not None or (line.strip() and not is_request(line)):
@@ -48,7 +52,7 @@ def sift(engine: EngineId) -> Callable[[tuple[str, ...]], Signs]:
                 if phases and phases[-1].phase == seen.phase:
                     phases.pop()
                 phases.append(seen)
-        return Signs(alive, tuple(phases[-EVENTS_PER_S:]))
+        return Signs(alive, tuple(phases[-EVENTS_PER_S:]), doomed)
 
     return of
 
@@ -69,6 +73,8 @@ class Loading:
             launch.stall_ms * 1_000_000 if launch.stall_ms else None,
             since + cap_ms(budget_ms, launch.ready_cap_ms or None) * 1_000_000,
         )
+        self.doomed = anyio.Event()
+        """Set once the log says that waiting is in vain."""
         self._position = supervision.log_position or 0
         self._told: PhaseSeen | None = None
         self._told_ns = 0
@@ -97,6 +103,8 @@ class Loading:
         now = self._house.clock.monotonic_ns()
         if grown.found.alive:
             self.deadline.progress(now)
+        if grown.found.doomed:
+            self.doomed.set()
         for seen in grown.found.phases:
             self._tell(seen, now)
 

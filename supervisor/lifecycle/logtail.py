@@ -1,20 +1,53 @@
-"""The end of an engine's log, as it goes into a failure."""
+"""The end of an engine's log: what of it goes into a failure, and what it tells of the cause."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
+from supervisor.contracts.failure import Diagnosis
 from supervisor.logs.reading import tail_text
 
 READ_SECONDS = 0.5
 """A log on a hung file system must not hold back the news of an exit."""
+SHOWN_BYTES = 12 << 10
+"""More than is shown: a secret that the cut falls into is masked before it is cut off."""
+SEARCHED_BYTES = 256 << 10
+"""How far back a cause is looked for: vLLM writes 15 KB of tracebacks behind it, and an engine that
+stays up without ever being ready writes a line for each of our probes (both measured)."""
 
 
-async def read_tail(path: str | None, limit: int, threads: anyio.CapacityLimiter) -> str:
-    """The lines within the last ``limit`` bytes. Empty where they cannot be had in time."""
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What an engine left in its log; empty where that cannot be had in time."""
+
+    tail: str = ""
+    diagnosis: Diagnosis | None = None
+
+
+async def read_last_words(
+    path: str | None,
+    search: int,
+    diagnose: Callable[[str], Diagnosis | None],
+    threads: anyio.CapacityLimiter,
+) -> LastWords:
+    """The lines at the log's end, and the cause that its last ``search`` bytes tell."""
     if path is None:
-        return ""
+        return _look("", diagnose)
     with anyio.move_on_after(READ_SECONDS):
         return await anyio.to_thread.run_sync(
-            tail_text, path, limit, abandon_on_cancel=True, limiter=threads
+            partial(_read, path, search, diagnose), abandon_on_cancel=True, limiter=threads
         )
-    return ""
+    return _look("", diagnose)
+
+
+def _read(path: str, search: int, diagnose: Callable[[str], Diagnosis | None]) -> LastWords:
+    return _look(tail_text(path, search), diagnose)
+
+
+def _look(log: str, diagnose: Callable[[str], Diagnosis | None]) -> LastWords:
+    cut = len(log) - SHOWN_BYTES
+    start = log.find("\n", cut - 1) + 1 if cut > 0 else 0
+    return LastWords(log[start:] or log[max(cut, 0) :], diagnose(log))

@@ -26,7 +26,11 @@ _HOPELESS: frozenset[SpawnReason] = frozenset(
 """Nothing about these changes by waiting; somebody has to act."""
 
 _HOPELESS_DIAGNOSES = frozenset(
-    {"bad-flag", "model-missing", "model-corrupt", "unsupported-architecture", "gated-download"}
+    {
+        *("bad-flag", "unknown-parser", "model-missing", "model-corrupt", "tokenizer"),
+        *("unsupported-architecture", "gated-download", "trust-remote-code", "wrong-cpu"),
+        "dependency-missing",
+    }
 )
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 import anyio
+from msgspec import UNSET
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.event import Adopted, Exited, PortChanged, Ready, Reserved
-from supervisor.contracts.failure import ExitedEarly, LaunchFailure, SpawnFailed
+from supervisor.contracts.failure import ExitedEarly, LaunchFailure, SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.lifecycle.down import EARLY_EXIT_GRACE_MS, UNKNOWN_RECHECK_S, Down
 from supervisor.lifecycle.ending import Command, to_resume
@@ -159,4 +160,6 @@ def _may_mean_stolen(failure: LaunchFailure) -> bool:
     """Found taken by the preflight, or perhaps by an engine that then could not bind."""
     if isinstance(failure, SpawnFailed):
         return failure.reason == "port-taken"
+    if isinstance(failure, UnhealthyTimeout):  # it stays up without its port, or at another one
+        return failure.diagnosis is not UNSET and failure.diagnosis.code == "port-in-use"
     return isinstance(failure, ExitedEarly)

@@ -4,6 +4,7 @@ The squatter comes at the ``launching`` event, which is after the preflight foun
 before anything of the engine runs. Beside each squatted launch goes a control that becomes ready.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from supervisor.contracts.event import (
 )
 from supervisor.contracts.failure import ExitedEarly, LaunchFailure, UnhealthyTimeout
 from supervisor.contracts.instance import InstanceView
+from supervisor.engines.signatures import DOOM
 from supervisor.lifecycle.errors import LaunchRefused
 from tests.lifecycle.house import POOL, A, Home, free_port, opened
 from tests.lifecycle.squatter import Squatter
@@ -153,6 +155,28 @@ async def test_a_stolen_pool_port_is_changed_for_another(home: Home, kind: type[
         assert POOL.first <= view.record.port <= POOL.last
         assert home.of(LaunchFailed) == []
         await home.stop()
+
+
+async def test_an_engine_that_stays_up_without_its_port_gets_another(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mlx_lm.server does, which never ends by itself. Here it says so on any port."""
+    line = "couldn't bind HTTP server socket"
+    monkeypatch.setitem(DOOM, "llamacpp", re.compile(line))
+    binary = home.stub(say=line, loading="refuse", load=600)
+    squatted: list[str] = []
+
+    def first_time(name: str) -> bool:
+        squatted.append(name)
+        return len(squatted) == 1
+
+    with squatting(home, Launching, first_time) as squatters:
+        failure = await home.refused(binary=binary, ready_deadline_ms=600_000)
+        [[(stolen, _)]] = squatters.values()
+    assert isinstance(failure, UnhealthyTimeout)
+    [changed] = home.of(PortChanged)
+    assert changed.from_ == stolen
+    await home.nothing_left()
 
 
 async def test_a_port_that_is_stolen_time_and_again_ends_the_launch(home: Home) -> None:

@@ -1,0 +1,50 @@
+"""What a failure says of its cause, where the cause is far up in the log or the engine stays."""
+
+import re
+
+import pytest
+
+from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
+from supervisor.engines.signatures import DOOM
+from tests.lifecycle.house import Home
+
+pytestmark = pytest.mark.anyio
+
+BAD_FLAG = "error: invalid argument: --no-such-flag"
+
+
+async def test_a_cause_that_much_was_written_behind(home: Home) -> None:
+    """More than is shown: vLLM writes 15 KB of tracebacks behind its root cause (measured)."""
+    failure = await home.refused(
+        binary=home.stub(say=BAD_FLAG, flood=60_000, load=600, exit_after=0.3, exit_code=1)
+    )
+    assert isinstance(failure, ExitedEarly)
+    assert failure.diagnosis
+    assert failure.diagnosis.evidence == BAD_FLAG
+    assert BAD_FLAG not in failure.log_tail
+
+
+async def test_an_engine_that_stays_in_vain_is_not_waited_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mlx_lm.server does so: its generation thread dies, and the process stays for ever."""
+    monkeypatch.setitem(DOOM, "llamacpp", re.compile("thread died"))
+    died = f"thread died\\n{BAD_FLAG}"
+    failure = await home.refused(
+        binary=home.stub(say=died, load=600, loading="503"), ready_deadline_ms=600_000
+    )
+    assert isinstance(failure, UnhealthyTimeout)
+    assert failure.waited_ms < 60_000
+    assert failure.diagnosis
+    assert failure.diagnosis.evidence == BAD_FLAG
+    assert failure.last_probe
+    assert "HTTP 503" in failure.last_probe
+    await home.again(binary=home.stub())
+
+
+async def test_an_illegal_instruction(home: Home) -> None:
+    failure = await home.refused(binary=home.stub(load=600, exit_after=0.1, exit_by="SIGILL"))
+    assert isinstance(failure, ExitedEarly)
+    assert failure.signal == "SIGILL"
+    assert failure.diagnosis
+    assert failure.diagnosis.code == "wrong-cpu"
