@@ -127,8 +127,6 @@ class Stub:
         time.sleep(self.seconds("exit-after"))
         if name := self["exit-by"]:
             number = int(name) if name.isdigit() else getattr(signal, name)
-            if number not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             time.sleep(5)
         os._exit(int(self["exit-code"]))
