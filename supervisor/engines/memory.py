@@ -7,7 +7,6 @@ b11434, mlx-lm 0.32 and TabbyAPI of October 2026.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 
 from supervisor.contracts.engine import EngineId
 from supervisor.contracts.model import Serving
@@ -18,7 +17,7 @@ AUTO_SLOTS = 4
 VLLM_FRACTION = 0.92
 VLLM_BATCHED_TOKENS = 8192
 
-_AMOUNT = re.compile(r"(?i)([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?")
+_AMOUNT = re.compile(r"(?i)([0-9]{1,20})(?:\.([0-9]{1,20}))?\s*([kmgt]?)(?:i?b)?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _LARGEST = 1 << 62
 
@@ -164,8 +163,9 @@ _READERS: Mapping[EngineId, Callable[[_Said], Serving]] = {
 def _amount(text: str | None) -> int | None:
     """A number as engines write it: ``4096``; in vLLM ``32k`` are thousands, ``32K`` times 1024."""
     match = _AMOUNT.fullmatch((text or "").strip())
-    if match is None or len(match[1]) > 20:
+    if match is None:
         return None
-    base = 1000 if match[2].islower() else 1024
-    amount = int(Fraction(match[1]) * base ** _POWERS[match[2].lower()])
+    whole, part, unit = match[1], match[2] or "", match[3]
+    scale = (1000 if unit.islower() else 1024) ** _POWERS[unit.lower()]
+    amount = int(whole + part) * scale // 10 ** len(part)
     return amount if amount <= _LARGEST else None

@@ -73,7 +73,6 @@ def refuse_misfit(fit: Fit, devices: int, config: DevicesConfig) -> None:
             free=0,
             need_bytes=UNSET if fit.need_bytes is None else fit.need_bytes,
             free_bytes=UNSET if fit.free_bytes is None else fit.free_bytes,
-            detail=f"by estimate it will not fit: {fit.why} "
-            '([devices] fit = "warn" in the config launches it all the same)',
+            detail=f"by estimate it will not fit, which [devices] in the config refuses: {fit.why}",
         )
     )

@@ -1,7 +1,6 @@
 """The size of a cache of keys and values, as each engine lays it out."""
 
 from collections.abc import Mapping
-from fractions import Fraction
 
 from supervisor.contracts.engine import EngineId
 from supervisor.contracts.model import ModelFacts, Serving
@@ -10,16 +9,17 @@ from supervisor.models.ggml import CACHE_TYPES
 PAD = 256
 """Cells that llama.cpp rounds its cache up to (``GGML_PAD(n_ctx, 256)``)."""
 
-ELEMENT_BYTES: Mapping[str, Fraction] = {
-    "float32": Fraction(4),
-    "float16": Fraction(2),
-    "half": Fraction(2),
-    "bf16": Fraction(2),
-    "bfloat16": Fraction(2),
-    "nvfp4": Fraction(9, 16),  # blocks of 16 share a scale of a byte
-    "fp4_mx_block16": Fraction(9, 16),
+ELEMENT_SIXTEENTHS: Mapping[str, int] = {
+    "float32": 64,
+    "float16": 32,
+    "half": 32,
+    "bf16": 32,
+    "bfloat16": 32,
+    "nvfp4": 9,  # four bits, and a scale of a byte for each block of 16
+    "fp4_mx_block16": 9,
 }
-"""Of the Python engines. Kinds of fp8 and int8 (one byte) and intN are told by their names."""
+"""Sixteenths of a byte an element, in the Python engines. Kinds of fp8 and int8 (one byte) and intN
+are told by their names."""
 
 
 def context_of(facts: ModelFacts, serving: Serving) -> int | None:
@@ -34,13 +34,13 @@ def cache_bytes(engine: EngineId, facts: ModelFacts, serving: Serving, context: 
     if engine == "llamacpp":
         return _of_llama(facts, serving, context)
     keys, values = (_element(kind, facts.dtype) for kind in (serving.key_type, serving.value_type))
-    total = Fraction(0)
+    total = 0
     for layer in facts.layers:
         tokens = context
         if layer.window is not None and not serving.whole_window:
             tokens = min(context, layer.window + serving.micro_batch)
         total += layer.count * tokens * (layer.keys * keys + layer.values * values)
-    return int(total)
+    return total // 16
 
 
 def llama_cells(serving: Serving, context: int, window: int | None) -> tuple[int, int]:
@@ -77,12 +77,13 @@ def _row(kind: str, elements: int) -> int:
     return -(-elements // block) * size
 
 
-def _element(kind: str, weights: str | None) -> Fraction:
+def _element(kind: str, weights: str | None) -> int:
+    """In sixteenths of a byte."""
     kind = kind.lower()
     if kind == "auto":
-        return Fraction(4) if weights == "float32" else Fraction(2)
-    if kind in ELEMENT_BYTES:
-        return ELEMENT_BYTES[kind]
+        return 64 if weights == "float32" else 32
+    if kind in ELEMENT_SIXTEENTHS:
+        return ELEMENT_SIXTEENTHS[kind]
     if kind.startswith("int") and kind[3:4].isdecimal():
-        return Fraction(int(kind[3:4]), 8)
-    return Fraction(1) if "fp8" in kind else Fraction(2)
+        return 2 * int(kind[3:4])
+    return 16 if "fp8" in kind else 32

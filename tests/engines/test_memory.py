@@ -76,9 +76,7 @@ def test_vllms_cache_by_size() -> None:
 
 
 def test_sglang_mlx_and_tabby() -> None:
-    its = said(
-        "sglang", "--context-length 4096 --mem-fraction-static 0.7 --kv-cache-dtype fp8"
-    )
+    its = said("sglang", "--context-length 4096 --mem-fraction-static 0.7 --kv-cache-dtype fp8")
     assert (its.context, its.fraction, its.key_type) == (4096, 0.7, "fp8")
     assert said("mlx", "--kv-bits 4").key_type == "int4"
     its = said("exllamav3", "--max-seq-len 8192 --cache-size 16384 --cache-mode 8,4")
