@@ -42,6 +42,10 @@ class EngineSupport(Fact, frozen=True, kw_only=True):
     """With ``ok``: the ways it runs, the preferred one first."""
     reason: str | UnsetType = UNSET
     """Without ``ok``: names the fact of the host that decides."""
+    needs: str | UnsetType = UNSET
+    """With ``ok``: which build of the engine this host's processes need, for people."""
+    without: dict[EngineRuntimeKind, str] | UnsetType = UNSET
+    """With ``ok``: the ways it does not run here, each with the deciding fact."""
 
     def __post_init__(self) -> None:
         if self.ok == (self.runtimes is UNSET) or self.ok != (self.reason is UNSET):
@@ -184,6 +188,9 @@ class LaunchRequest(Fact, frozen=True, kw_only=True):
     docker_image: str | None
     binary: str
     """The resolved executable; not used by docker."""
+    ready_limit_ms: int | UnsetType = UNSET
+    """The longest that readiness may take here, where it is not the engine's usual deadline. An
+    engine's own limits are raised with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from supervisor.contracts.engine import (
     StopStyle,
 )
 from supervisor.contracts.host import Accelerator, HostProfile
-from supervisor.engines.plan import Container, Rows
+from supervisor.engines.container import Container
+from supervisor.engines.plan import Rows
 from supervisor.engines.spelling import (
     Answer,
     Ask,
@@ -27,6 +28,7 @@ from supervisor.engines.spelling import (
     Spelling,
     Word,
 )
+from supervisor.engines.support import Build, Builds, support
 
 MODEL = Flag(("-m", "--model"), env="LLAMA_ARG_MODEL")
 HOST = Flag(("--host",), env="LLAMA_ARG_HOST")
@@ -177,16 +179,20 @@ ROWS = Rows(
 )
 
 
+_NEEDS = "a llama-server built for {}, or for Vulkan"
+BUILDS: Builds = {
+    ("linux", "cuda"): Build(_NEEDS.format("CUDA")),
+    ("linux", "rocm"): Build(_NEEDS.format("ROCm (HIP)")),
+    ("linux", "xpu"): Build(_NEEDS.format("SYCL")),
+    ("linux", "cpu"): Build("any llama-server"),
+    ("darwin", "metal"): Build("any llama-server: builds for macOS have Metal"),
+    ("darwin", "cpu"): Build("any llama-server"),
+}
+
+
 def supports(host: HostProfile) -> EngineSupport:
     """Every platform that we launch on: with a GPU, and on the CPU without one."""
-    if host.platform == "win32":
-        return EngineSupport.unsupported(
-            "the host's platform is win32; engines are launched on linux (WSL too) and darwin"
-        )
-    reaches_device = host.docker_gpu or host.accelerator == "cpu"
-    if host.docker and reaches_device and image(host):
-        return EngineSupport.supported("process", "docker")
-    return EngineSupport.supported("process")
+    return support("llama-server", BUILDS, image, host)
 
 
 def address(extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:

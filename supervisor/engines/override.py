@@ -39,6 +39,9 @@ def read(spelling: Spelling, extra_args: Sequence[str]) -> tuple[Given, ...]:
         position += 1
         named = flag_word(word)
         flag = find(spelling, named.name) if named else None
+        if flag is None and (attached := _attached(spelling, word)):
+            given.append(attached)
+            continue
         if named is None or (flag is None and not _glued(named)):
             given.append(Given((word,)))
         elif named.value is not None:
@@ -65,6 +68,14 @@ def _glued(named: FlagWord) -> bool:
     if named.value is None:
         return False
     return named.separator == "=" or named.name.startswith("--") or not _BLANK.search(named.value)
+
+
+def _attached(spelling: Spelling, word: str) -> Given | None:
+    """``-qawq`` for ``-q awq``: argparse reads a flag of one letter so."""
+    flag = spelling.index.get(word[:2]) if word[1:2] != "-" else None
+    if flag is None or not flag.takes or not spelling.grammar.prefixes:
+        return None
+    return Given((word,), flag, word[2:])
 
 
 def _in_one_word(

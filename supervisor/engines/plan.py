@@ -5,11 +5,12 @@ the right types: whatever cannot be said is left out, and the draft says so besi
 """
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor.contracts.engine import (
@@ -17,13 +18,13 @@ from supervisor.contracts.engine import (
     HealthCheck,
     LaunchPlan,
     LaunchRequest,
-    Mount,
     PlanNotes,
     PortBinding,
     ServingOptions,
 )
-from supervisor.contracts.host import HostProfile
-from supervisor.engines.address import EVERYWHERE, LOOPBACK, address_of
+from supervisor.contracts.host import Accelerator
+from supervisor.engines.address import LOOPBACK, address_of
+from supervisor.engines.container import Container, Place, in_container, model_by_flag, with_image
 from supervisor.engines.override import Given, arguments, read, variables
 from supervisor.engines.spelling import KNOBS, Ask, Flag, Knob, Lacks, Noted, Row, Says, Spelling
 
@@ -32,21 +33,10 @@ _WIRE_NAMES: Mapping[str, str] = dict(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """How an engine's image is run."""
+PYTHON = re.compile(r"python[0-9.]*t?")
+"""The base name of a Python interpreter, which needs to be told what to run."""
 
-    image: Callable[[HostProfile], str | None]
-    port: int
-    """The port inside, which stays what the image expects."""
-    models: str = "/models"
-    """Where the model is mounted, read-only."""
-    command: tuple[str, ...] = ()
-    """What follows the image's entrypoint before our flags."""
-    with_siblings: bool = False
-    """Mount the folder that the model lies in, for a model of several files side by side."""
-    shm_bytes: int | UnsetType = UNSET
-    ulimits: Mapping[str, int] = field(default_factory=dict)
+_PARALLEL = re.compile(r"--?(dp|data[-_]parallel)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +48,21 @@ class Rows:
     container: Container
     command: tuple[str, ...] = ()
     """Words between the binary and our flags."""
+    module: tuple[str, ...] = ()
+    """In their place where the binary is a Python interpreter."""
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """In their place where the engine has another program of this base name."""
+    workdir: Callable[[str], str | None] = lambda _: None
+    """From the binary: where the engine must be run, if it minds."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The engine's own; a launch's beat them."""
+    env_on: Mapping[Accelerator, Mapping[str, str]] = field(default_factory=dict)
+    """And those that it needs on one kind of device."""
+    ready_env: Mapping[str, int] = field(default_factory=dict)
+    """Variables by which the engine bounds its own start, with its default in seconds. Left below
+    our deadline, they would end an engine that still has time."""
+    spreads: Literal["all", "parallel", "one"] = "all"
+    """Over which of the leased devices: as many as parallelism says, or one."""
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """What to run for ``request``."""
@@ -73,6 +76,10 @@ class Rows:
     def address(self, extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:
         """The effective host and port; an argument beats a variable."""
         given = read(self.spelling, extra_args)
+        for one in given:
+            if one.flag and one.flag in self.spelling.barred:
+                flag, reason = one.words[0].partition("=")[0], self.spelling.barred[one.flag]
+                return AddressOverride(problem=f"{self.spelling.program}: {flag} {reason}")
         return address_of(self.spelling, variables(self.spelling, env) | arguments(given))
 
 
@@ -83,17 +90,6 @@ class Draft:
     plan: LaunchPlan
     dropped: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the engine runs, as it sees it itself and as others reach it."""
-
-    listen_host: str
-    listen_port: int
-    model: str
-    port: PortBinding
-    mounts: tuple[Mount, ...] = ()
 
 
 def draft(request: LaunchRequest, rows: Rows) -> Draft:
@@ -108,16 +104,16 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
     port = address.port or request.port
     in_docker = request.runtime == "docker"
     if in_docker:
-        place = _in_container(request, rows.container, port)
+        place = in_container(request, rows.container, port)
         if inner := [one for one in given if one.flag in (spelling.host, spelling.port)]:
             notes.append(_inner_note(inner, place))
             given = tuple(one for one in given if one not in inner)
     else:
         binding = PortBinding(container=port, host=port)
-        place = _Place(
+        place = Place(
             listen_host=bind_host, listen_port=port, model=request.model_path, port=binding
         )
-    writer = _Writer(spelling, ask, given, notes)
+    writer = _Writer(spelling, ask, given, notes, bare=not model_by_flag(request, rows.container))
     writer.write("modelPath", spelling.model, place.model)
     writer.flag(spelling.host, place.listen_host)
     writer.flag(spelling.port, str(place.listen_port))
@@ -129,12 +125,17 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
             writer.write(_WIRE_NAMES[knob], row, value)
     for switch in spelling.switches:
         writer.flag(switch, "")
-    before = rows.container.command if in_docker else (request.binary, *rows.command)
+    notes += _idle_devices(request, rows)
     extra = (word for one in given for word in one.words)
     plan = LaunchPlan(
         kind=request.runtime,
-        argv=(*before, *writer.argv, *extra),
-        env={**rows.env, **request.env},
+        argv=(*_before(request, rows), *writer.argv, *extra),
+        env={
+            **rows.env,
+            **rows.env_on.get(request.host.accelerator, {}),
+            **_limits(request, rows),
+            **request.env,
+        },
         ports=(place.port,),
         mounts=place.mounts,
         devices=request.devices,
@@ -142,7 +143,9 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
         bind_host=bind_host,
     )
     if in_docker:
-        plan = _with_image(plan, request, rows.container)
+        plan = with_image(plan, request, rows.container)
+    elif workdir := rows.workdir(request.binary):
+        plan = replace(plan, workdir=workdir)
     return Draft(plan, tuple(writer.dropped), tuple(notes))
 
 
@@ -150,7 +153,13 @@ class _Writer:
     """Collects the words of our own flags, without those that the extra arguments repeat."""
 
     def __init__(
-        self, spelling: Spelling, ask: Ask, given: Iterable[Given], notes: list[str]
+        self,
+        spelling: Spelling,
+        ask: Ask,
+        given: Iterable[Given],
+        notes: list[str],
+        *,
+        bare: bool,
     ) -> None:
         self.argv: list[str] = []
         self.dropped: list[str] = []
@@ -158,6 +167,7 @@ class _Writer:
         self._ask = ask
         self._overridden = {one.flag for one in given if one.flag}
         self._notes = notes
+        self._bare = bare
 
     def write(self, what: str, row: Row, value: Any) -> None:
         """Say ``value`` as ``row`` has it, or note why not."""
@@ -186,7 +196,7 @@ class _Writer:
         """Write one flag, unless it is overridden."""
         if flag in self._overridden:
             return
-        name = flag.names[0]
+        name = flag.names[0] or ("" if self._bare else flag.names[1])
         if not name:
             self.argv.append(value)
         elif not flag.takes:
@@ -206,33 +216,35 @@ def _asks(knob: Knob, row: Row, value: object) -> bool:
     return not (value == 1 and knob in ("tensor_parallel", "pipeline_parallel"))
 
 
-def _in_container(request: LaunchRequest, container: Container, port: int) -> _Place:
-    """Inside, the engine listens everywhere on its image's port; outside, where it is asked to."""
-    path = request.model_path.rstrip("/")
-    folder, name = posixpath.split(path)
-    model = f"{container.models}/{name}"
-    shared = container.with_siblings and folder.strip("/")  # never the whole of "/"
-    mount = (
-        Mount(from_=folder, to=container.models, read_only=True)
-        if shared
-        else Mount(from_=path, to=model, read_only=True)
-    )
-    return _Place(
-        listen_host=EVERYWHERE,
-        listen_port=container.port,
-        model=model,
-        port=PortBinding(container=container.port, host=port),
-        mounts=(mount,),
-    )
+def _before(request: LaunchRequest, rows: Rows) -> tuple[str, ...]:
+    """The words before our flags: in a container those that its entrypoint wants."""
+    if request.runtime == "docker":
+        return rows.container.command
+    program = posixpath.basename(request.binary)
+    if rows.module and PYTHON.fullmatch(program):
+        return (request.binary, *rows.module)
+    return (request.binary, *rows.programs.get(program, rows.command))
 
 
-def _with_image(plan: LaunchPlan, request: LaunchRequest, container: Container) -> LaunchPlan:
-    return replace(
-        plan,
-        image=request.docker_image or container.image(request.host) or UNSET,
-        shm_bytes=container.shm_bytes,
-        ulimits=dict(container.ulimits) or UNSET,
-    )
+def _limits(request: LaunchRequest, rows: Rows) -> dict[str, str]:
+    """The engine's own limits, none of them below ours."""
+    limit_s = -(-(request.ready_limit_ms or rows.health.ready_deadline_ms) // 1000)
+    return {name: str(max(default_s, limit_s)) for name, default_s in rows.ready_env.items()}
+
+
+def _idle_devices(request: LaunchRequest, rows: Rows) -> Iterable[str]:
+    """A note where an engine will leave leased devices unused, which nothing else would tell."""
+    if rows.spreads == "all" or len(request.devices) < 2:
+        return
+    options, used = request.options, 1
+    if rows.spreads == "parallel":
+        if any(_PARALLEL.match(word) for word in request.extra_args):
+            return
+        used = (options.tensor_parallel or 1) * (options.pipeline_parallel or 1)
+    if used < len(request.devices):
+        hint = "; tensorParallel says how many" if rows.spreads == "parallel" else ""
+        program = rows.spelling.program
+        yield f"{len(request.devices)} devices are leased, and {program} will use {used}{hint}"
 
 
 def _health(rows: Rows, said: Mapping[Flag, str]) -> HealthCheck:
@@ -250,7 +262,7 @@ def _cut_note(spelling: Spelling, flag: str) -> str:
     return f"{flag} was cut from its value: {spelling.program} takes the two as two words"
 
 
-def _inner_note(inner: Iterable[Given], place: _Place) -> str:
+def _inner_note(inner: Iterable[Given], place: Place) -> str:
     flags = " and ".join(dict.fromkeys(one.words[0].partition("=")[0] for one in inner))
     return (
         f"{flags} name the published address: in its container the engine listens on "

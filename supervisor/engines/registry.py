@@ -9,9 +9,9 @@ from supervisor.contracts.engine import (
     EngineSupport,
 )
 from supervisor.contracts.host import HostProfile
-from supervisor.engines import llamacpp
+from supervisor.engines import exllamav3, llamacpp, mlx, sglang, vllm
 
-_SPECS = {spec.id: spec for spec in (llamacpp.SPEC,)}
+_SPECS = {spec.SPEC.id: spec.SPEC for spec in (vllm, sglang, llamacpp, mlx, exllamav3)}
 
 ENGINES: Mapping[EngineId, ComputeEngineSpec] = {
     engine: _SPECS[engine] for engine in ENGINE_IDS if engine in _SPECS

@@ -4,7 +4,7 @@ Everything that tells two engines apart on a command line is data of these types
 a knob (``Says``) or has no word for it (``Lacks``), with the reason that people get to read.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -90,6 +90,37 @@ def plain(value: Any, _: Ask) -> Answer:
     return str(value)
 
 
+def fixed(text: str, note: str = "") -> Translate:
+    """The same text whatever the value: a switch of the engine's, where others have a value."""
+    answer = Noted(text, note) if note else text
+    return lambda _value, _ask: answer
+
+
+def among(known: Sequence[str], same: Mapping[str, str], reason: str) -> Translate:
+    """One of the engine's own words, or another engine's word for one of them; else a reason.
+
+    ``reason`` ends in the words that there are. Letter case is no difference.
+    """
+    own = {**{word.lower(): word for word in known}, **same}
+    listed = f"{reason} {', '.join(known)}"
+
+    def translate(value: Any, _: Ask) -> Answer:
+        return own.get(str(value).lower()) or Lacks(f"{value} is no word for it: {listed}")
+
+    return translate
+
+
+def also(same: Mapping[str, str], foreign: Container[str] = (), reason: str = "") -> Translate:
+    """As it is, but for other engines' words: those for the same thing, and those for none here."""
+
+    def translate(value: Any, _: Ask) -> Answer:
+        if value in foreign:
+            return Lacks(f"{value}: {reason}")
+        return same.get(str(value), str(value))
+
+    return translate
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A flag, and how the knob's value is put into its words."""
@@ -129,6 +160,8 @@ class Spelling:
     """Always on, such as the one for metrics."""
     path_prefix: Flag | None = None
     """Moves every HTTP path, that of the health check included."""
+    barred: Mapping[Flag, str] = field(default_factory=dict)
+    """Flags that take the engine out of a probe's reach, each with what to do instead."""
     index: Mapping[str, Flag] = field(init=False)
     """Every spelling of every flag above."""
     twins: Mapping[str, Flag] = field(init=False)
@@ -141,7 +174,7 @@ class Spelling:
         object.__setattr__(self, "twins", {flag.env: flag for flag in flags if flag.env})
 
     def _flags(self) -> Iterator[Flag]:
-        yield from (self.host, self.port, *self.switches)
+        yield from (self.host, self.port, *self.switches, *self.barred)
         if self.path_prefix:
             yield self.path_prefix
         for row in (self.model, self.name, *self.knobs.values()):
@@ -156,7 +189,7 @@ def find(spelling: Spelling, word: str) -> Flag | None:
         stem, dot, rest = word.partition(".")  # vLLM: what follows a dot is a key of a JSON value
         word = stem.replace("_", "-") + dot + rest
     flag = spelling.index.get(word)
-    if flag is None and grammar.prefixes and word.startswith("--"):
+    if flag is None and grammar.prefixes and len(word) > 1:
         meant = {flag for name, flag in spelling.index.items() if name.startswith(word)}
         flag = meant.pop() if len(meant) == 1 else None
     return flag

@@ -82,6 +82,8 @@ OURS: dict[type[msgspec.Struct], str] = {
     "deep?:ReadyRequest",
     engine.LaunchPlan: """bindHost?:string shmBytes?:number ulimits?:{number} groups?:[number]
         deviceRequests?:[DeviceRequest] deviceNodes?:[string] securityOpts?:[string]""",
+    engine.LaunchRequest: "readyLimitMs?:number",
+    engine.EngineSupport: "needs?:string without?:{string}",
     instance.ProcessHandle: "pidfdInode?:number",
     instance.InstanceRecord: "supervision?:Supervision",
     # The seed has plain numbers: a discrete card may refuse to say, and null is no zero.

@@ -17,15 +17,14 @@ import pytest
 import supervisor.engines
 from supervisor.engines.devices import apply_devices, lease_violation
 from supervisor.engines.environment import base_environment
-from supervisor.engines.llamacpp import SPEC
-from supervisor.engines.registry import support_of
+from supervisor.engines.registry import ENGINES, support_of
 from supervisor.engines.secrets import mask_argv
 from tests.engines import golden
-from tests.engines.requests import ACCELERATORS, request
+from tests.engines.requests import ACCELERATORS
 
 PURE = {
-    *("ast", "collections", "dataclasses", "msgspec", "posixpath", "re", "typing"),
-    *("supervisor.contracts", "supervisor.engines"),
+    *("ast", "collections", "dataclasses", "math", "msgspec", "posixpath", "re", "typing"),
+    *("supervisor.contracts", "supervisor.engines", "prometheus_client.parser"),
 }
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 WATCHED = (
@@ -77,14 +76,14 @@ def nothing_to_look_at(patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_whole_way_to_a_plan_is_pure(monkeypatch: pytest.MonkeyPatch) -> None:
-    launches = [request(**golden.given(path)) for path in golden.cases("llamacpp")]
-    for launch in launches:
+    for launch in [golden.launch_of(path) for path in golden.cases()]:
+        spec = ENGINES[launch.engine]
         with nothing_to_look_at(monkeypatch):
             support_of(launch.engine, launch.host)
-            SPEC.address(launch.extra_args, launch.env)
-            SPEC.explain(launch)
+            spec.address(launch.extra_args, launch.env)
+            spec.explain(launch)
             lease_violation(launch.extra_args, launch.env, launch.devices, ACCELERATORS)
-            plan = apply_devices(SPEC.plan(launch), ACCELERATORS)
+            plan = apply_devices(spec.plan(launch), ACCELERATORS)
             base_environment({"PATH": "/bin"}, launch.binary)
             mask_argv(plan.argv)
 

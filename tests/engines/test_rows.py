@@ -3,7 +3,8 @@
 import pytest
 
 from supervisor.contracts.engine import HealthCheck
-from supervisor.engines.plan import Container, Rows
+from supervisor.engines.container import Container
+from supervisor.engines.plan import Rows
 from supervisor.engines.spelling import (
     MANY,
     Answer,
