@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from supervisor.clock import rfc3339, rfc3339_in
 from supervisor.contracts.config import ForeignPolicy
@@ -63,6 +64,7 @@ class BookingDesk:
         """Whether the engine runs here, and how. Raises ``Problem``."""
         inventory = self._house.inventory
         host, snapshot = await inventory.profile(), await inventory.snapshot()
+        host = _as_leased(host, snapshot, order.devices or ())
         spec, runtime = self._supported(order, host)
         bind_host = order.bind_host
         if runtime == "docker" and not order.host_named:
@@ -195,6 +197,8 @@ class BookingDesk:
         runtime = order.runtime or (runtimes[0] if runtimes else "process")
         if runtime not in runtimes:
             reason = f"{order.engine} cannot run as a {runtime} here"
+            if why := (support.without or {}).get(runtime):
+                reason = f"{reason}: {why}"
             if runtime == "docker" and "docker" not in self._house.launchers:
                 reason = "this version runs engines as processes only, not in containers"
             raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
@@ -235,6 +239,14 @@ class BookingDesk:
         """Those of the devices that this host has."""
         here = {device.id for device in found.snapshot.accelerators}
         return tuple(device for device in devices if device in here)
+
+
+def _as_leased(
+    host: HostProfile, snapshot: DeviceSnapshot, devices: tuple[DeviceId, ...]
+) -> HostProfile:
+    """The host as named devices make it: on a GPU host, ``cpu:0`` alone is a CPU host's launch."""
+    kinds = {device.accelerator for device in snapshot.accelerators if device.id in devices}
+    return replace(host, accelerator=kinds.pop()) if len(kinds) == 1 else host
 
 
 async def _address(bind_host: str) -> str:

@@ -25,6 +25,7 @@ from supervisor.engines.environment import base_environment
 from supervisor.engines.memory import serving_of
 from supervisor.instances.ports import pick, port_state
 from supervisor.launchers.base import SpawnTicket
+from supervisor.lifecycle.deadline import cap_ms
 from supervisor.lifecycle.errors import InvalidLaunch
 from supervisor.lifecycle.fitting import is_advisory, read_models, refuse_misfit
 from supervisor.lifecycle.house import House
@@ -131,7 +132,14 @@ class Preparation:
             env=order.env,
             docker_image=order.docker_image,
             binary=binary,
+            ready_limit_ms=self._ready_limit_ms(),
         )
+
+    def _ready_limit_ms(self) -> int:
+        """How long readiness may take at most: a moving deadline's end, where it moves."""
+        order = self.order
+        budget_ms = order.ready_deadline_ms or self.spec.health.ready_deadline_ms
+        return budget_ms if order.stall_ms is None else cap_ms(budget_ms, order.ready_cap_ms)
 
     async def binary(self) -> str:
         """The program's absolute path. Raises ``Problem``."""

@@ -23,8 +23,8 @@ from tests.engines import golden
 from tests.engines.requests import ACCELERATORS
 
 PURE = {
-    *("ast", "collections", "dataclasses", "math", "msgspec", "posixpath", "re", "typing"),
-    *("supervisor.contracts", "supervisor.engines", "prometheus_client.parser"),
+    *("ast", "collections", "dataclasses", "functools", "math", "msgspec", "posixpath", "re"),
+    *("typing", "supervisor.contracts", "supervisor.engines", "prometheus_client.parser"),
 }
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 WATCHED = (

@@ -146,7 +146,7 @@ async def test_a_port_that_another_record_holds(home: Home) -> None:
 
 
 async def test_an_unsupported_engine(home: Home) -> None:
-    failure = await home.refused(engine="mlx", devices=(A,))
+    failure = await home.refused(engine="mlx", runtime="docker", devices=(A,))
     assert isinstance(failure, UnsupportedFailure)
     assert failure.engine == "mlx"
     assert failure.reason
