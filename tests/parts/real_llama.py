@@ -1,4 +1,4 @@
-"""The real llama.cpp parts, for tests: their paths, or a skip that says how to get them.
+"""The real engines and models, for tests: their paths, or a skip that says how to get them.
 
 `examples/get_engine.py` puts them in place; nothing here installs or compiles, so a plain
 `make test` on a fresh machine stays short. Where `ENGINE_SUPERVISOR_REQUIRE_PARTS` is set, as in
@@ -13,13 +13,14 @@ import pytest
 
 from examples import get_engine
 
-Part = Literal["llama-server", "smollm2", "tiny-gguf", "genuine-llama-server"]
+Part = Literal["llama-server", "smollm2", "tiny-gguf", "genuine-llama-server", "mlx"]
 
 GET: dict[Part, str] = {
     "llama-server": "python examples/get_engine.py",
     "smollm2": "python examples/get_engine.py",
     "tiny-gguf": "python examples/get_engine.py --tiny",
     "genuine-llama-server": "python examples/get_engine.py --genuine",
+    "mlx": "python examples/get_engine.py --mlx",
 }
 
 
@@ -36,6 +37,9 @@ def find(part: Part) -> Path | None:
             path, lacking = get_engine.tiny(), False
         case "genuine-llama-server":
             path = get_engine.genuine()
+            lacking = not get_engine.complete(path.parent)
+        case "mlx":
+            path = get_engine.mlx()
             lacking = not get_engine.complete(path.parent)
     return path if not lacking and path.exists() else None
 
@@ -70,3 +74,14 @@ def tiny_gguf() -> Path:
 def genuine_server() -> Path | None:
     """The `llama-server` compiled from source, or None; `require` it where a test is about it."""
     return find("genuine-llama-server")
+
+
+def mlx_server() -> Path:
+    """MLX's own `mlx_lm.server`, on the processor."""
+    return require("mlx")
+
+
+def tiny_hf() -> Path:
+    """The folder of a tiny model in Hugging Face's form; it comes with `mlx_lm.server`."""
+    require("mlx")
+    return get_engine.tiny_hf()
