@@ -1,6 +1,5 @@
 """What is known of a model before it is loaded, how it will be served, and whether that fits."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor.contracts._base import Fact
@@ -9,8 +8,7 @@ from supervisor.contracts.host import DeviceId
 ModelFormat = Literal["gguf", "safetensors"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheLayer:
+class CacheLayer(Fact, frozen=True, kw_only=True):
     """What one kind of layer keeps of each token. Layers that keep nothing are not listed."""
 
     count: int
@@ -21,8 +19,7 @@ class CacheLayer:
     """Tokens that it looks back; ``None`` for all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(Fact, frozen=True, kw_only=True):
     """Read from a model's own files. ``None`` where they do not say."""
 
     format: ModelFormat
@@ -45,15 +42,13 @@ class ModelFacts:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Fact, frozen=True):
     """Why a model's facts could not be read, in words."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class Serving(Fact, frozen=True, kw_only=True):
     """What an engine was told about memory: read from the words of its plan."""
 
     context: int | None = None
@@ -75,12 +70,11 @@ class Serving:
     """The engine takes less context by itself where memory is short."""
     splits: Literal["layers", "copies"] = "copies"
     """Several devices: each has some of the layers, or each a part of everything in step."""
-    beside: tuple[str, ...] = field(default=())
+    beside: tuple[str, ...] = ()
     """Files of further models that are loaded as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(Fact, frozen=True, kw_only=True):
     """The memory of one leased device."""
 
     device: DeviceId

@@ -1,13 +1,18 @@
-"""The facts of a model on disk: one question, and an answer whatever lies there."""
+"""The facts of a model on disk: one question, and an answer whatever lies there.
+
+The readers are imported with the first model: the daemon's start needs none of them.
+"""
 
 import os
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from supervisor.contracts.model import ModelFacts, Unreadable
-from supervisor.models import hf_shape, llama_shape
-from supervisor.models.gguf import Gguf, beginning, read_gguf
 from supervisor.models.reading import BadFile
 from supervisor.models.split import split_of
+
+if TYPE_CHECKING:
+    from supervisor.models.gguf import Gguf
 
 REMEMBERED = 64
 Stamp = tuple[int, int, int, int]
@@ -20,6 +25,8 @@ def model_facts(path: str) -> ModelFacts | Unreadable:
     """
     try:
         if os.path.isdir(path):
+            from supervisor.models import hf_shape
+
             return hf_shape.shape(path)
         return _of_gguf(path)
     except BadFile as bad:
@@ -30,6 +37,9 @@ def model_facts(path: str) -> ModelFacts | Unreadable:
 
 def is_projector(path: str) -> bool:
     """Whether the GGUF file is a projector; no for what cannot be read. Looks at its beginning."""
+    from supervisor.models import llama_shape
+    from supervisor.models.gguf import beginning
+
     try:
         return llama_shape.is_projector(beginning(path))
     except BadFile:
@@ -37,13 +47,17 @@ def is_projector(path: str) -> bool:
 
 
 def _of_gguf(path: str) -> ModelFacts:
+    from supervisor.models import llama_shape
+
     split = split_of(path)
     paths = (path,) if split is None else split.paths
     files = [_part(one, path) for one in paths]
     return llama_shape.shape(files[0], sum(file.tensor_bytes for file in files), paths)
 
 
-def _part(part: str, path: str) -> Gguf:
+def _part(part: str, path: str) -> "Gguf":
+    from supervisor.models.gguf import read_gguf
+
     try:
         file = read_gguf(part)
         if file.missing_bytes:
