@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.parts.cgroups import cgroup_place, sweep
+from tests.parts.fake_nvml import FakeNvml, build
 
 
 @pytest.fixture
@@ -26,3 +27,14 @@ def cgroup_root() -> Iterator[Path]:
     """Where cgroups can be made; skips where none can be. Has to be empty at the end."""
     with cgroup_place() as root:
         yield root
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
+    """A host of NVIDIA's that a test makes up, and changes as it goes."""
+    return FakeNvml(nvml_library, tmp_path)

@@ -139,6 +139,9 @@ class Stopped(EventBody, frozen=True, kw_only=True, tag="stopped"):
     signal: str | None
     killed: tuple[MemberProcess, ...]
     """Members that had to be killed."""
+    device_memory: Literal["returned", "left"] | UnsetType = UNSET
+    """Whether the driver saw the memory of all its processes come back; absent where it does not
+    tell. What is left does not hold the devices, and is a warning."""
 
 
 class StopIncomplete(EventBody, frozen=True, kw_only=True, tag="stop-incomplete"):
@@ -247,6 +250,8 @@ WarningCode = Literal[
     "log-unbounded",
     "knob-dropped",
     "fit",
+    "probe-failed",
+    "memory-left",
 ]
 
 

@@ -82,6 +82,8 @@ class Inventory:
         self._volumes = tuple(volumes)
         self.more_volumes: Callable[[], Iterable[str]] = tuple
         """Paths that come and go, such as those of models in use; asked for at each round."""
+        self.on_round: Callable[[DeviceSnapshot], None] = lambda snapshot: None
+        """Called on the loop with each new snapshot, whoever asked for it."""
         self._monotonic_ns = monotonic_ns
         self._wall = wall
         self._stamp = stamp
@@ -117,10 +119,21 @@ class Inventory:
         await asyncio.wait([running])
         return running.result()
 
+    @property
+    def latest(self) -> DeviceSnapshot | None:
+        """The newest one there is, however old."""
+        return self._latest[1] if self._latest else None
+
+    @property
+    def watchable(self) -> bool:
+        """Whether devices can come and go; what the config declares does neither."""
+        return self._prober is not None
+
     def _keep(self, began: int, done: "asyncio.Future[DeviceSnapshot]") -> None:
         self._round = None
         if not done.cancelled() and done.exception() is None:
             self._latest = began, done.result()
+            self.on_round(done.result())
 
     async def profile(self) -> HostProfile:
         """The facts that decide what runs here. Static devices count like probed ones."""

@@ -8,6 +8,7 @@ lets the engine start. So there is no moment at which an engine runs that no rec
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from supervisor.contracts.engine import LaunchPlan, StopStyle
 from supervisor.contracts.event import MemberProcess
@@ -41,6 +42,8 @@ class StopReceipt:
     """Members that outlived the main process and were ended after it."""
     survivors: tuple[MemberProcess, ...] = ()
     """Members that are still there. Their devices are not free."""
+    device_memory: Literal["returned", "left"] | None = None
+    """What the devices' driver said of it afterwards, where it was asked."""
 
 
 class SpawnError(Exception):

@@ -43,6 +43,7 @@ from supervisor.lifecycle.loading import Loading
 from supervisor.lifecycle.logtail import SEARCHED_BYTES, SHOWN_BYTES, read_last_words
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Prepared
+from supervisor.lifecycle.receipt import device_memory, tree_on_devices
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
@@ -345,6 +346,8 @@ class Attempt:
             return StopReceipt(exit=self.exit)
         if self.ended_ns is None and self.liveness == "alive":
             self.ended_ns = self._house.clock.monotonic_ns()
+        inventory, devices = self._house.inventory, self._ledger.record.devices
+        tree = await tree_on_devices(inventory, devices, running)
         receipt = await running.stop(self._style, grace_ms)
         self.exit = self.exit or receipt.exit
         if receipt.swept:
@@ -362,7 +365,10 @@ class Attempt:
                 await anyio.sleep(STUCK_RECHECK_S)
             self.stuck = ()
         self.liveness = "gone"
-        return receipt
+        memory, whose = await device_memory(inventory, devices, tree)
+        if memory == "left":
+            self._ledger.warn("memory-left", f"the driver still sees {whose}")
+        return dataclasses.replace(receipt, device_memory=memory)
 
     def close(self) -> None:
         """Let go of what the daemon holds for it; the engine is not touched."""

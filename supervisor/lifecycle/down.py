@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 import anyio
+from msgspec import UNSET
 
-from supervisor.contracts.event import MemberProcess, Stopped, Stopping
+from supervisor.contracts.event import Stopped, Stopping
 from supervisor.contracts.failure import ExitedEarly
 from supervisor.launchers.base import CannotTellError, NotOursError, StopReceipt
 from supervisor.lifecycle.ending import MANNERS, Cause, Command
@@ -50,7 +51,7 @@ class Down:
                 await self._leave_up()
                 return False
             if manner.told:
-                self._tell_stopped(again=cause.again, killed=receipt.killed)
+                self._tell_stopped(receipt, again=cause.again)
         if failed is not None:
             life.tell_failure(failed)
         return True
@@ -107,14 +108,15 @@ class Down:
         life.command = None
         life.tell()
 
-    def _tell_stopped(self, *, again: bool, killed: tuple[MemberProcess, ...]) -> None:
+    def _tell_stopped(self, receipt: StopReceipt, *, again: bool) -> None:
         exit_ = self._life.attempt.exit
         self._life.ledger.tell_once(
             Stopped(
                 devices=() if again else self._life.record.devices,
                 exit_code=exit_.exit_code if exit_ else None,
                 signal=exit_.signal if exit_ else None,
-                killed=killed,
+                killed=receipt.killed,
+                device_memory=receipt.device_memory or UNSET,
             )
         )
 

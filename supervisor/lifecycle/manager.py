@@ -51,6 +51,7 @@ from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
 from supervisor.lifecycle.detecting import detect
+from supervisor.lifecycle.device_watch import DeviceWatch
 from supervisor.lifecycle.ending import Command
 from supervisor.lifecycle.errors import (
     CannotTell,
@@ -115,6 +116,7 @@ class LocalSupervisor(Supervisor):
                 self._keep_house(f"{kind}-launcher", launcher.run)
             self._keep_house("quarantine", self._quarantine.watch)
             self._keep_house("rounds", rounds.run)
+            self._keep_house("devices", DeviceWatch(self._house).run)
             await self._known()
             task_status.started(taken_up)
             await self._autostart()
