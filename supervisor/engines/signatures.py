@@ -170,7 +170,7 @@ _LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measure
     _row(
         "bad-flag",
         r"error: invalid argument:|error while handling argument|invalid value for argument"
-        r"|Unknown reasoning format",
+        r"|Unknown reasoning format|built without SSL support",
         "llama-server does not accept one of its arguments",
         "check the extra arguments against `llama-server --help`",
     ),

@@ -22,15 +22,15 @@ class Connection(socket.socket):
     ahead = ""
     """What was sent of the request before the rest: nothing, or the first letter."""
 
-    def send_ahead(self, method: str) -> None:
+    def send_ahead(self, opening: str) -> None:
         """Wake a server that sleeps until data comes, with no more than has to be."""
         if self.ahead:
             return
         try:
-            self.send(method[:1].encode())
+            self.send(opening[:1].encode())
         except OSError as error:
             raise Lost(f"{self.place}: {error.strerror}") from None
-        self.ahead = method[:1]
+        self.ahead = opening[:1]
 
 
 def where(address: IPAddress, port: int) -> str:

@@ -7,16 +7,14 @@ engine's port in TIME_WAIT: who closes first has it, and that is the probe.
 
 from dataclasses import dataclass
 
-import anyio
-import anyio.lowlevel
 import h11
 
 from supervisor.health.dial import Connection
 from supervisor.health.outcome import Lost, Miss
+from supervisor.health.wire import Plain, Tls
 
 HEAD_LIMIT = 32 * 1024
 BODY_LIMIT = 64 * 1024
-_AT_ONCE = 16 * 1024
 _HTTP = b"HTTP/"
 
 
@@ -51,8 +49,9 @@ class Reply:
 class Line:
     """Requests over one connection, one after the other, until it is closed."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, tls: bool = False) -> None:
         self._connection = connection
+        self._wire = Tls(connection) if tls else Plain(connection)
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
 
     async def ask(self, request: Request) -> Reply:
@@ -65,7 +64,7 @@ class Line:
         if self._http.our_state is not h11.IDLE:
             raise Lost("the server hung up after its last reply")
         try:
-            await self._send(self._written(request))
+            await self._wire.send(self._written(request))
             return await self._reply(request)
         except OSError as error:
             raise Lost(f"the connection was lost: {error.strerror or error}") from None
@@ -76,23 +75,13 @@ class Line:
         self._connection.close()
 
     def _written(self, request: Request) -> bytes:
-        """The bytes of a request that were not sent ahead."""
         body = (request.body or "").encode()
         headers = [("Host", self._connection.place), *request.headers.items()]
         if request.body is not None:
             headers.append(("Content-Length", str(len(body))))
         head = h11.Request(method=request.method, target=request.path, headers=headers)
         parts = (head, h11.Data(body), h11.EndOfMessage()) if body else (head, h11.EndOfMessage())
-        ahead, self._connection.ahead = self._connection.ahead, ""
-        return b"".join(self._http.send(part) or b"" for part in parts)[len(ahead) :]
-
-    async def _send(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._connection.send(left) :]
-            except BlockingIOError:
-                await anyio.wait_writable(self._connection)
+        return b"".join(self._http.send(part) or b"" for part in parts)
 
     async def _reply(self, request: Request) -> Reply:
         head: h11.Response | None = None
@@ -101,7 +90,7 @@ class Line:
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
-                data = await self._receive()
+                data = await self._wire.receive()
                 if not data and head is None:
                     raise Lost("the server hung up without a reply")
                 # h11 would wait for the end of a head that is none.
@@ -119,16 +108,6 @@ class Line:
                     return _reply(head, bytes(body[: request.limit]), whole=False)
             elif isinstance(event, h11.EndOfMessage):
                 return _reply(head, bytes(body), whole=True)
-
-    async def _receive(self) -> bytes:
-        while True:
-            try:
-                data = self._connection.recv(_AT_ONCE)
-                if len(data) == _AT_ONCE:  # others run between the parts of a long reply
-                    await anyio.lowlevel.checkpoint()
-                return data
-            except BlockingIOError:
-                await anyio.wait_readable(self._connection)
 
 
 def _reply(head: h11.Response | None, body: bytes, *, whole: bool) -> Reply:

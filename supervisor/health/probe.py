@@ -21,6 +21,7 @@ from supervisor.health.dial import Connection, dial, where
 from supervisor.health.line import Line, Reply, Request
 from supervisor.health.outcome import Lost, Miss, NotReady, Outcome, Ready, printable
 from supervisor.health.proof import Owner, prove, published
+from supervisor.health.wire import FIRST_BYTE
 
 DEFAULT_TIMEOUT_MS = 5_000
 DEEP_TIMEOUT_S = 30.0
@@ -52,6 +53,7 @@ class Probe:
         owner: Owner,
         *,
         api_key: str | None = None,
+        tls: bool = False,
         mask: Callable[[str], str] = str,
     ) -> None:
         """``mask`` takes secrets out of what a server says, before it is cut to be shown."""
@@ -59,6 +61,7 @@ class Probe:
         self._port = port
         self._owner = owner
         self._api_key = api_key
+        self._tls = tls
         self._mask = mask
         timeout_ms = DEFAULT_TIMEOUT_MS if check.timeout_ms is UNSET else check.timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -202,7 +205,7 @@ class Probe:
     async def _open(self, request: Request, deadline: float) -> Line:
         """A proved connection to the first address that has our engine."""
         parked, self._parked = self._parked, None
-        if parked is not None and request.method.startswith(parked.ahead):
+        if parked is not None and self._opening(request).startswith(parked.ahead):
             with suppress(Lost):
                 return await self._proved(parked, request, deadline)
         elif parked is not None:
@@ -228,13 +231,17 @@ class Probe:
         try:
             with anyio.CancelScope(deadline=deadline):
                 if not self._published:
-                    await prove(connection, self._owner, request.method)
-                return Line(connection)
+                    await prove(connection, self._owner, self._opening(request))
+                return Line(connection, tls=self._tls)
         except BaseException:
             connection.close()
             raise
         self._parked = connection
         raise Miss("timeout", f"{connection.place}: connected, not accepted in time")
+
+    def _opening(self, request: Request) -> str:
+        """What is said first on a connection, of which a letter may have to go ahead."""
+        return FIRST_BYTE if self._tls else request.method
 
     def _request(self, method: str, path: str, body: str | None = None) -> Request:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **self._authorization}

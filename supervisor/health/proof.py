@@ -56,12 +56,12 @@ async def published(owner: Owner, port: int, *, again: bool = False) -> bool:
     return True
 
 
-async def prove(connection: Connection, owner: Owner, method: str) -> None:
+async def prove(connection: Connection, owner: Owner, opening: str) -> None:
     """Return once the server's side is known to be ours; raise ``Miss`` when it is not.
 
     May wait as long as the connection is not accepted: the caller bounds that. A connection whose
     accept is deferred (``TCP_DEFER_ACCEPT``) is withheld from its server until data comes; there
-    the first letter of the request goes ahead, alone.
+    the first letter of ``opening``, which comes first on it anyway, goes ahead, alone.
     """
     began = anyio.current_time()
     suspect = 0
@@ -88,7 +88,7 @@ async def prove(connection: Connection, owner: Owner, method: str) -> None:
         elif opened == "foreign" and waited >= UNACCEPTED_S:
             raise _foreign(connection, side)
         elif side.state is TcpState.SYN_RECV and waited >= DEFERRED_AFTER_S:
-            connection.send_ahead(method)
+            connection.send_ahead(opening)
         await anyio.sleep(pause)
 
 

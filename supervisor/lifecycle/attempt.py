@@ -28,6 +28,7 @@ from supervisor.contracts.failure import Diagnosis, ExitedEarly, SpawnFailed, Un
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.engines.api_key import api_key
 from supervisor.engines.diagnosis import diagnose
+from supervisor.engines.tls import speaks_tls
 from supervisor.health.address import AddressError, IPAddress, probe_addresses
 from supervisor.health.line import Reply
 from supervisor.health.outcome import Miss, NotReady, Outcome
@@ -221,6 +222,7 @@ class Attempt:
             plan.health,
             self._need_running(),
             api_key=api_key(plan.argv, plan.env),
+            tls=speaks_tls(plan.argv, plan.env),
             mask=lambda text: self._ledger.redactor.text(text),  # noqa: PLW0108 - it changes
         )
 

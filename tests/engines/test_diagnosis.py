@@ -49,6 +49,11 @@ GENERIC: dict[EngineId, str] = {
 _HF = "OSError: "
 PRINTED: tuple[tuple[EngineId, str, str], ...] = (
     ("llamacpp", "bad-flag", "error: invalid argument: --no-such-flag"),
+    (
+        "llamacpp",
+        "bad-flag",
+        "0.00.001.976 E srv  init_listene: the server is built without SSL support",
+    ),
     ("llamacpp", "bad-flag", "std::runtime_error: Unknown reasoning format: qwen3"),
     (
         "llamacpp",

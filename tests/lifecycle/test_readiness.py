@@ -257,3 +257,14 @@ async def test_records_are_0600_and_a_view_shows_no_supervision(home: Home) -> N
 
 def read(path: str | None) -> str:
     return Path(path or "").read_text()
+
+
+async def test_an_engine_that_speaks_tls_is_asked_in_tls(home: Home) -> None:
+    """And stays ready afterwards; ``instance.metrics`` reaches it as well."""
+    pems = Path(__file__).parents[1] / "parts" / "tls"
+    flags = ("--ssl-key-file", str(pems / "key.pem"), "--ssl-cert-file", str(pems / "cert.pem"))
+    page = "llamacpp:requests_processing 2\n"
+    view = await home.launch(binary=home.stub(tls=str(pems), metrics=page), extra_args=flags)
+    assert view.state == "ready"
+    assert (await home.supervisor.metrics("x")).metrics.requests_running == 2.0
+    await home.stop()

@@ -30,6 +30,7 @@ KNOBS = {
     "metrics": "",  # text that /metrics answers with
     "http10": "",  # HTTP/1.0, closing at once
     "reuse-port": "",  # bind with SO_REUSEPORT
+    "tls": "",  # folder of key.pem and cert.pem: it speaks TLS, and nothing else
     "defer-accept": "",  # never accept: the kernel alone answers a connect
     "exit-after": "",  # seconds until the end, counted from the start
     "exit-code": "0",
@@ -206,6 +207,15 @@ class Stub:
             threading.Thread(target=self.talk_to, args=(client,), daemon=True).start()
 
     def talk_to(self, client: socket.socket) -> None:
+        if self["tls"]:
+            import ssl
+
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(f"{self['tls']}/cert.pem", f"{self['tls']}/key.pem")
+            try:
+                client = context.wrap_socket(client, server_side=True)
+            except OSError:
+                return
         with client:
             try:
                 pending = b""
