@@ -16,6 +16,7 @@ from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
 from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
 from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
+from supervisor.engines.places import pci_places
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.health.address import AddressError, literal_addresses, probe_addresses
 from supervisor.instances.books import wholes_of
@@ -113,6 +114,7 @@ class BookingDesk:
             address=found.address,
             bind_host=found.bind_host,
             accelerators=accelerators,
+            places=pci_places(found.snapshot.accelerators),
             taken_ports=lambda: taken_ports(self._records()),
             rooms=lambda devices: rooms_of(order, devices, found.snapshot, self._records()),
         )

@@ -70,6 +70,7 @@ from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.pins import UNTOUCHABLE, Pins, is_pin
 from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.prepare import Sought
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
@@ -483,20 +484,22 @@ class LocalSupervisor(Supervisor):
             port = self._desk.port(order, found)
         except Problem as problem:
             refusal = problem.failure
-        binary, model = order.binary or found.spec.default_binary, order.model_path
+        binary, version = order.binary or found.spec.default_binary, None
+        model = order.model_path
         try:
-            binary = await preparation.binary()
+            binary, version = await preparation.binary()
             model = await preparation.model()
         except Problem as problem:
             refusal = refusal or problem.failure
         preparation.check_lease(devices)
-        plan = preparation.plan(devices, port, binary, model)
+        sought = Sought(binary=binary, version=version, model=model)
+        plan = preparation.plan(devices, port, sought)
         fit = await preparation.fit(plan, model)
         try:
             refuse_misfit(fit, len(devices), self._house.config.devices)
         except Problem as problem:
             refusal = refusal or problem.failure
-        explained = preparation.explain(devices, port, binary, model)
+        explained = preparation.explain(devices, port, sought)
         redactor = Redactor.of(order.params, plan)
         return PlanReply(
             plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),

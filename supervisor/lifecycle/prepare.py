@@ -23,6 +23,7 @@ from supervisor.contracts.model import Fit, Room
 from supervisor.engines.devices import apply_devices, lease_violation
 from supervisor.engines.environment import base_environment
 from supervisor.engines.memory import serving_of
+from supervisor.engines.places import is_older, mask_by_places
 from supervisor.instances.ports import pick, port_state
 from supervisor.launchers.base import SpawnTicket
 from supervisor.lifecycle.deadline import cap_ms
@@ -39,6 +40,7 @@ from supervisor.lifecycle.preflight import (
     wanted_program,
 )
 from supervisor.models.estimate import estimate, unknown
+from supervisor.runtimes.versions import engine_version
 
 T = TypeVar("T")
 
@@ -60,6 +62,17 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """What preflight found out for the plan."""
+
+    binary: str
+    """The absolute path of the program; empty for a container."""
+    model: str
+    version: str | None = None
+    """The engine's, where its package tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """One launch's way to a plan. May run again on another port."""
 
@@ -73,6 +86,8 @@ class Preparation:
     bind_host: str
     """The same as it was named."""
     accelerators: Mapping[DeviceId, Accelerator]
+    places: Mapping[DeviceId, int]
+    """The numbers of its CUDA cards, for engines that know no ids."""
     taken_ports: Callable[[], frozenset[int]]
     """Those that records hold at this moment."""
     rooms: Callable[[tuple[DeviceId, ...]], tuple[Room, ...]]
@@ -80,31 +95,31 @@ class Preparation:
 
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
-        binary, model, log_path = await self._in_time(partial(self._look, record))
-        plan = self.plan(record.devices, record.port, binary, model)
+        sought, log_path = await self._in_time(partial(self._look, record))
+        plan = self.plan(record.devices, record.port, sought)
         fit = None
         if self.house.config.devices.fit != "off":
-            fit = await self.fit(plan, model)
+            fit = await self.fit(plan, sought.model)
             refuse_misfit(fit, len(record.devices), self.house.config.devices)
         return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path), fit=fit)
 
-    def plan(self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str) -> LaunchPlan:
+    def plan(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchPlan:
         """The engine's own plan with its devices applied; pure."""
-        request = self.request(devices, port, binary, model)
+        request = self.request(devices, port, sought)
         plan = apply_devices(self.spec.plan(request), self.accelerators)
+        if is_older(sought.version, self.spec.device_ids_since):
+            plan = mask_by_places(plan, self.places)
         if self.runtime == "docker":
             plan = replace(plan, bind_host=self.bind_host)
             if self.order.command:
                 plan = replace(plan, argv=self.order.command)
         elif self.order.command:
-            plan = replace(plan, argv=(binary, *self.order.command[1:]))
+            plan = replace(plan, argv=(sought.binary, *self.order.command[1:]))
         return plan
 
-    def explain(
-        self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str
-    ) -> PlanNotes:
+    def explain(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> PlanNotes:
         """What the plan leaves out of the order, and why."""
-        return self.spec.explain(self.request(devices, port, binary, model))
+        return self.spec.explain(self.request(devices, port, sought))
 
     def check_lease(self, devices: tuple[DeviceId, ...]) -> None:
         """The launch's own flags and variables stay inside its lease. Raises ``InvalidLaunch``."""
@@ -114,9 +129,7 @@ class Preparation:
         if violation:
             raise InvalidLaunch(violation)
 
-    def request(
-        self, devices: tuple[DeviceId, ...], port: int, binary: str, model: str
-    ) -> LaunchRequest:
+    def request(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchRequest:
         """Everything the engine's plan depends on."""
         order = self.order
         return LaunchRequest(
@@ -125,13 +138,13 @@ class Preparation:
             runtime=self.runtime,
             devices=devices,
             port=port,
-            model_path=model,
+            model_path=sought.model,
             served_model_name=order.served_model_name,
             options=order.options,
             extra_args=order.extra_args,
             env=order.env,
             docker_image=order.docker_image,
-            binary=binary,
+            binary=sought.binary,
             ready_limit_ms=self._ready_limit_ms(),
         )
 
@@ -141,8 +154,8 @@ class Preparation:
         budget_ms = order.ready_deadline_ms or self.spec.health.ready_deadline_ms
         return budget_ms if order.stall_ms is None else cap_ms(budget_ms, order.ready_cap_ms)
 
-    async def binary(self) -> str:
-        """The program's absolute path. Raises ``Problem``."""
+    async def binary(self) -> tuple[str, str | None]:
+        """The program's absolute path, and its version if that can be known. Raises ``Problem``."""
         return await self._in_time(self._find_binary)
 
     async def model(self) -> str:
@@ -184,23 +197,24 @@ class Preparation:
             return None
         return pick(pool.first, pool.last, host, self.taken_ports())
 
-    def _look(self, record: InstanceRecord) -> tuple[str, str, str]:
+    def _look(self, record: InstanceRecord) -> tuple[Sought, str]:
         order = self.order
-        binary = self._find_binary()
-        model = self._find_model()
+        binary, version = self._find_binary()
+        sought = Sought(binary=binary, version=version, model=self._find_model())
         check_port(self.address, record.port, explicit=order.port is not None)
         stamp = record.started_at.translate(str.maketrans("", "", "-:."))
         attempt = record.supervision.attempt if record.supervision else 1
         stem = f"{stamp}-{record.nonce[:8]}-{attempt:04}-{record.port}"
-        return binary, model, make_log_path(self.house.paths.log_dir, record.name, stem)
+        return sought, make_log_path(self.house.paths.log_dir, record.name, stem)
 
-    def _find_binary(self) -> str:
+    def _find_binary(self) -> tuple[str, str | None]:
         if self.runtime == "docker":
-            return ""  # its image has it
+            return "", None  # its image has it
         engines = self.house.config.engines
         configured: str | None = getattr(engines, self.order.engine) or None
         program = wanted_program(self.order, self.spec, configured)
-        return find_program(program, self.spec, self._search_path())
+        path = find_program(program, self.spec, self._search_path())
+        return path, engine_version(self.order.engine, path) if self.spec.device_ids_since else None
 
     def _find_model(self) -> str:
         return find_model(self.order)
