@@ -1,14 +1,19 @@
 """Whether a launch will fit: told in a plan, warned of at a launch, refused where config wants."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
+
 from supervisor.contracts.config import Config, DevicesConfig, StaticDevice
 from supervisor.contracts.event import Warning_
 from supervisor.contracts.failure import NoCapacity
 from supervisor.contracts.model import Fit
+from supervisor.lifecycle import prepare
+from supervisor.models.facts import Library
 from tests.lifecycle.house import POOL, A, B, Home, opened
 from tests.models.ggufs import F32, Made, llama
 
@@ -128,3 +133,21 @@ async def test_the_hosts_memory(home: Home, tmp_path: Path) -> None:
     available = snapshot.host.memory_available_bytes
     assert fit.free_bytes is not None
     assert abs(fit.free_bytes - available) < available / 4
+
+
+async def test_a_model_that_cannot_be_read_in_time_is_not_known(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hung mount holds up one thread, and neither the launch nor the loop."""
+    go_on = threading.Event()
+    monkeypatch.setattr(prepare, "FIT_S", 0.2)
+    monkeypatch.setattr(Library, "facts", lambda *_: go_on.wait(30))
+    try:
+        fit, refusal = await plan(home)
+        assert (fit.fits, refusal) == (None, None)
+        assert "took longer" in fit.why
+        await home.launch()
+        await home.stop()
+        assert warned(home) == []
+    finally:
+        go_on.set()

@@ -15,6 +15,7 @@ import pytest
 
 from supervisor.contracts.model import CacheLayer, ModelFacts, Unreadable
 from supervisor.models.facts import model_facts
+from tests.parts.real_llama import tiny_hf
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -143,6 +144,16 @@ def test_the_rest_of_a_config(tmp_path: Path) -> None:
     assert facts.architecture == "Qwen2ForCausalLM"
     assert known(folder(tmp_path / "g", GEMMA)).dtype == "bfloat16"
     assert known(folder(tmp_path / "d", MLA)).experts == 256
+
+
+def test_a_real_directory() -> None:
+    """As mlx-lm loads it; what it is made of stands in ``tests/parts/tiny_hf.py``."""
+    path = tiny_hf()
+    facts = known(path)
+    size = (path / "model.safetensors").stat().st_size
+    assert 0 < size - facts.weights_bytes < 16 << 10  # the header
+    assert facts.architecture == "LlamaForCausalLM"
+    assert facts.layers == (CacheLayer(count=2, keys=128, values=128),)
 
 
 def test_an_index_names_its_files_and_all_must_be_there(tmp_path: Path) -> None:

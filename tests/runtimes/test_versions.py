@@ -11,7 +11,7 @@ from supervisor.contracts.engine import EngineId
 from supervisor.runtimes import versions
 from supervisor.runtimes.scripts import interpreter_words
 from supervisor.runtimes.versions import engine_version
-from tests.parts.real_llama import shim_server
+from tests.parts.real_llama import mlx_server, shim_server
 
 
 def venv(path: Path, name: str, number: str, *, python: str = "python3.12") -> Path:
@@ -85,6 +85,11 @@ def test_the_real_runtime() -> None:
     """The wheel's version is part of the runtime's own name."""
     server = shim_server()
     assert engine_version("llamacpp", str(server)) == server.parent.name.removeprefix("llamacpp-")
+
+
+def test_the_real_mlx() -> None:
+    server = mlx_server()
+    assert engine_version("mlx", str(server)) == server.parent.name.removeprefix("mlx-")
 
 
 @pytest.mark.parametrize(
