@@ -22,7 +22,10 @@ def mask_by_places(plan: LaunchPlan, places: Mapping[DeviceId, int]) -> LaunchPl
     found = [places.get(device) for device in mask.split(",")]
     if not mask or None in found:
         return plan
-    return replace(plan, env={**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(map(str, found))})
+    numbers = ",".join(map(str, found))
+    # Whatever order a launch likes: in another one these numbers are other cards.
+    order = {"CUDA_VISIBLE_DEVICES": numbers, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return replace(plan, env={**plan.env, **order})
 
 
 def pci_places(devices: Sequence[AcceleratorInfo]) -> dict[DeviceId, int]:

@@ -104,7 +104,9 @@ class BookingDesk:
         return self.preparation(order, await self.look(order))
 
     def preparation(self, order: Order, found: Surroundings) -> Preparation:
-        accelerators = {device.id: device.accelerator for device in found.snapshot.accelerators}
+        there = found.snapshot.accelerators
+        accelerators = {device.id: device.accelerator for device in there}
+        access = {device.id: device.access for device in there if device.access is not UNSET}
         return Preparation(
             house=self._house,
             order=order,
@@ -114,6 +116,7 @@ class BookingDesk:
             address=found.address,
             bind_host=found.bind_host,
             accelerators=accelerators,
+            access=access,
             places=pci_places(found.snapshot.accelerators),
             taken_ports=lambda: taken_ports(self._records()),
             rooms=lambda devices: rooms_of(order, devices, found.snapshot, self._records()),

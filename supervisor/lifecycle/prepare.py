@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
+from supervisor.contracts.device import DeviceAccess
 from supervisor.contracts.engine import (
     ComputeEngineSpec,
     EngineRuntimeKind,
@@ -20,9 +21,10 @@ from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.host import Accelerator, DeviceId, HostProfile
 from supervisor.contracts.instance import InstanceRecord
 from supervisor.contracts.model import Fit, Room
-from supervisor.engines.devices import apply_devices, lease_violation
+from supervisor.engines.devices import apply_devices
 from supervisor.engines.environment import base_environment
 from supervisor.engines.memory import serving_of
+from supervisor.engines.picking import lease_violation
 from supervisor.engines.places import is_older, mask_by_places
 from supervisor.instances.ports import pick, port_state
 from supervisor.launchers.base import SpawnTicket
@@ -86,6 +88,7 @@ class Preparation:
     bind_host: str
     """The same as it was named."""
     accelerators: Mapping[DeviceId, Accelerator]
+    access: Mapping[DeviceId, DeviceAccess]
     places: Mapping[DeviceId, int]
     """The numbers of its CUDA cards, for engines that know no ids."""
     taken_ports: Callable[[], frozenset[int]]
@@ -106,7 +109,7 @@ class Preparation:
     def plan(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchPlan:
         """The engine's own plan with its devices applied; pure."""
         request = self.request(devices, port, sought)
-        plan = apply_devices(self.spec.plan(request), self.accelerators)
+        plan = apply_devices(self.spec.plan(request), self.accelerators, self.access)
         if is_older(sought.version, self.spec.device_ids_since):
             plan = mask_by_places(plan, self.places)
         if self.runtime == "docker":
@@ -125,7 +128,9 @@ class Preparation:
         """The launch's own flags and variables stay inside its lease. Raises ``InvalidLaunch``."""
         order = self.order
         args = (*order.extra_args, *(order.command or ()))
-        violation = lease_violation(args, order.env, devices, self.accelerators, self.runtime)
+        violation = lease_violation(
+            args, order.env, devices, self.accelerators, self.runtime, self.access
+        )
         if violation:
             raise InvalidLaunch(violation)
 

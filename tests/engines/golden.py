@@ -18,7 +18,7 @@ from supervisor.contracts.engine import ENGINE_IDS, ComputeEngineSpec, EngineId,
 from supervisor.engines.devices import apply_devices
 from supervisor.engines.registry import ENGINES
 from tests.engines.matrix import PREFIXES, matrix
-from tests.engines.requests import ACCELERATORS, request
+from tests.engines.requests import ACCELERATORS, ACCESS, request
 from tests.engines.sheets import SHEETS
 
 MATRIX = matrix(SHEETS)
@@ -59,7 +59,7 @@ def launch_of(path: Path) -> LaunchRequest:
 def outcome(spec: ComputeEngineSpec, launch: LaunchRequest) -> dict[str, Any]:
     """What a launch would run, devices applied, and what was given up."""
     notes = spec.explain(launch)
-    plan = msgspec.to_builtins(apply_devices(spec.plan(launch), ACCELERATORS))
+    plan = msgspec.to_builtins(apply_devices(spec.plan(launch), ACCELERATORS, ACCESS))
     if plan["health"] == msgspec.to_builtins(spec.health):
         del plan["health"]  # the same in every file
     return {"plan": plan, "dropped": list(notes.dropped), "notes": list(notes.notes)}

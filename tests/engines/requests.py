@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from supervisor.contracts.device import DeviceAccess
 from supervisor.contracts.engine import ComputeEngineSpec, EngineId, LaunchRequest
 from supervisor.contracts.host import Accelerator, DeviceId, HostProfile
 from supervisor.engines.registry import ENGINES
@@ -23,6 +24,24 @@ ACCELERATORS: Mapping[DeviceId, Accelerator] = {
     "metal:0": "metal",
     "cpu:0": "cpu",
 }
+
+ACCESS: Mapping[DeviceId, DeviceAccess] = {
+    GPU_B: DeviceAccess(pci_address="0000:41:00.0"),
+    GPU_A: DeviceAccess(pci_address="0000:81:00.0"),
+    "MIG-33333333-3333-3333-3333-333333333333": DeviceAccess(parent="GPU-elsewhere"),
+    "amd:1a2b3c4d5e6f7081": DeviceAccess(
+        pci_address="0000:43:00.0",
+        nodes=("/dev/dri/renderD128", "/dev/dri/card1"),
+        groups=(44, 992),
+    ),
+    "amd:0000:c3:00.0": DeviceAccess(pci_address="0000:c3:00.0"),
+    "intel:0000:83:00.0": DeviceAccess(
+        pci_address="0000:83:00.0",
+        nodes=("/dev/dri/renderD129", "/dev/dri/card2"),
+        groups=(44, 992),
+    ),
+}
+"""As probes tell it; of the second AMD device and the first Intel one no file is known."""
 
 BASE: Mapping[str, Any] = {
     "engine": "llamacpp",

@@ -1,11 +1,16 @@
 """The one place that turns a lease into variables, and what a launch may not say beside it."""
 
-import pytest
+from collections.abc import Mapping
 
-from supervisor.contracts.engine import EngineRuntimeKind
-from supervisor.engines.devices import DEVICE_VARIABLES, apply_devices, lease_violation
+import pytest
+from msgspec import UNSET
+
+from supervisor.contracts.device import DeviceAccess
+from supervisor.contracts.engine import DeviceRequest, EngineRuntimeKind, LaunchPlan, Mount
+from supervisor.engines.devices import DEVICE_VARIABLES, apply_devices
 from supervisor.engines.llamacpp import SPEC
-from tests.engines.requests import ACCELERATORS, GPU_A, GPU_B, request
+from supervisor.engines.picking import lease_violation
+from tests.engines.requests import ACCELERATORS, ACCESS, GPU_A, GPU_B, request
 
 NOTHING = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -20,7 +25,7 @@ def applied(
     *devices: str, runtime: EngineRuntimeKind = "process", env: dict[str, str] | None = None
 ) -> dict[str, str]:
     launch = request(devices=devices, runtime=runtime, env=env or {})
-    return apply_devices(SPEC.plan(launch), ACCELERATORS).env
+    return apply_devices(SPEC.plan(launch), ACCELERATORS, ACCESS).env
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def applied(
             {"CUDA_VISIBLE_DEVICES": f"{GPU_B},{GPU_A}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
         ),
         (["amd:1a2b3c4d5e6f7081"], {"ROCR_VISIBLE_DEVICES": "GPU-1a2b3c4d5e6f7081"}),
-        (["amd:0000:c3:00.0"], {"ROCR_VISIBLE_DEVICES": "0"}),
+        (["amd:0000:c3:00.0"], {"ROCR_VISIBLE_DEVICES": "1"}),
         (
             ["intel:0000:83:00.0", "intel:0000:03:00.0"],
             {
@@ -61,6 +66,64 @@ def test_a_process_sees_its_lease_and_nothing_else(devices: list[str], env: dict
 )
 def test_a_container_numbers_devices_anew(devices: list[str], env: dict[str, str]) -> None:
     assert applied(*devices, runtime="docker") == env
+
+
+MIG = "MIG-33333333-3333-3333-3333-333333333333"
+
+
+def container(*devices: str, access: Mapping[str, DeviceAccess] = ACCESS) -> LaunchPlan:
+    launch = request(devices=devices, runtime="docker")
+    return apply_devices(SPEC.plan(launch), ACCELERATORS, access)
+
+
+def test_a_container_asks_for_its_devices_by_id_and_without_a_count() -> None:
+    assert container("cpu:0").device_requests is UNSET
+    for devices in ((GPU_B,), (GPU_B, GPU_A), (MIG,)):
+        plan = container(*devices)
+        assert plan.device_requests == (
+            DeviceRequest(driver="", device_ids=devices, capabilities=(("gpu",),)),
+        )
+        assert (plan.device_nodes, plan.security_opts, plan.groups) == (UNSET, UNSET, UNSET)
+
+
+def test_a_container_takes_cdi_names_where_all_devices_have_one() -> None:
+    named = {gpu: DeviceAccess(cdi=f"nvidia.com/gpu={gpu}") for gpu in (GPU_A, GPU_B)}
+    plan = container(GPU_B, GPU_A, access=named)
+    names = (f"nvidia.com/gpu={GPU_B}", f"nvidia.com/gpu={GPU_A}")
+    assert plan.device_requests == (DeviceRequest(driver="cdi", device_ids=names),)
+    assert plan.env["NVIDIA_VISIBLE_DEVICES"] == "void", "or docker's default runtime adds all"
+    (half,) = container(GPU_B, GPU_A, access={GPU_A: named[GPU_A]}).device_requests or ()
+    assert half.driver == ""
+
+
+def test_a_container_gets_an_amd_devices_own_files_with_numeric_groups() -> None:
+    plan = container("amd:1a2b3c4d5e6f7081")
+    assert plan.device_nodes == ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/card1")
+    assert plan.groups == (44, 992)
+    assert plan.security_opts == ("seccomp=unconfined",)
+    assert "ROCR_VISIBLE_DEVICES" not in plan.env, "what is passed in is numbered anew"
+
+
+def test_where_a_devices_files_are_unknown_all_go_in_behind_a_mask() -> None:
+    plan = container("amd:1a2b3c4d5e6f7081", access={})
+    assert plan.device_nodes == ("/dev/kfd", "/dev/dri")
+    assert plan.env["ROCR_VISIBLE_DEVICES"] == "GPU-1a2b3c4d5e6f7081"
+    plan = container("intel:0000:03:00.0")
+    assert plan.device_nodes == ("/dev/dri",)
+    assert plan.env["ZE_AFFINITY_MASK"] == "0"
+
+
+def test_a_container_gets_an_intel_cards_files_and_its_place_on_the_bus() -> None:
+    plan = container("intel:0000:83:00.0")
+    assert plan.device_nodes == ("/dev/dri/renderD129", "/dev/dri/card2")
+    assert plan.mounts[-1] == Mount(from_="/dev/dri/by-path", to="/dev/dri/by-path", read_only=True)
+    assert "ZE_AFFINITY_MASK" not in plan.env
+
+
+def test_the_order_of_enumeration_changes_nothing() -> None:
+    plan = SPEC.plan(request(devices=[GPU_A]))
+    turned = dict(reversed(list(ACCELERATORS.items())))
+    assert apply_devices(plan, turned, ACCESS) == apply_devices(plan, ACCELERATORS, ACCESS)
 
 
 def test_masks_of_any_vendor_never_survive() -> None:
@@ -110,6 +173,12 @@ def test_nothing_but_the_environment_changes() -> None:
         (["--base-gpu-id", "2"], {}),
         (["--device-ids", "0"], {}),
         (["--device-ids", f"{GPU_A},GPU-3"], {}),
+        (["--device-i=0"], {}),
+        (["--base-gpu", "2"], {}),
+        (["-ts", "1,1,1"], {}),
+        (["--tensor-split", "3/1/1"], {}),
+        ([], {"GGML_VK_VISIBLE_DEVICES": "0"}),
+        ([], {"HABANA_VISIBLE_DEVICES": "0"}),
     ],
 )
 def test_leaving_the_lease_is_said_in_a_sentence(
@@ -133,6 +202,8 @@ def test_leaving_the_lease_is_said_in_a_sentence(
         (["--device", "cuda:1"], {}),
         (["--device-ids", GPU_A], {}),
         (["--alias", "device"], {"SOME_DEVICE": "7"}),
+        (["-ts", "3,1"], {}),
+        (["--mmproj", "/models/mmproj.gguf"], {}),
     ],
 )
 def test_picking_among_leased_devices_is_free(extra_args: list[str], env: dict[str, str]) -> None:

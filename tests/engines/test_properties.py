@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.contracts.engine import LaunchRequest, ServingOptions
-from supervisor.engines.devices import apply_devices, lease_violation
+from supervisor.engines.devices import apply_devices
 from supervisor.engines.llamacpp import SPEC
+from supervisor.engines.picking import lease_violation
 from supervisor.engines.secrets import mask_argv, secret_values
 from tests.engines.requests import ACCELERATORS, request
 

@@ -15,8 +15,9 @@ from typing import NoReturn
 import pytest
 
 import supervisor.engines
-from supervisor.engines.devices import apply_devices, lease_violation
+from supervisor.engines.devices import apply_devices
 from supervisor.engines.environment import base_environment
+from supervisor.engines.picking import lease_violation
 from supervisor.engines.registry import ENGINES, support_of
 from supervisor.engines.secrets import mask_argv
 from tests.engines import golden
