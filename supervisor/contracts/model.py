@@ -3,7 +3,7 @@
 from typing import Literal
 
 from supervisor.contracts._base import Fact
-from supervisor.contracts.host import DeviceId
+from supervisor.contracts.host import Accelerator, DeviceId
 
 ModelFormat = Literal["gguf", "safetensors"]
 
@@ -66,6 +66,10 @@ class Serving(Fact, frozen=True, kw_only=True):
     """A cache of so many bytes, whatever the context."""
     whole_window: bool = False
     """Layers with a window keep all tokens all the same."""
+    device_layers: int | None = None
+    """So many layers go to the devices, the rest stays in host memory; ``None`` for all."""
+    keeps_back: bool = False
+    """Some of the weights are told to stay in host memory."""
     shrinks: bool = False
     """The engine takes less context by itself where memory is short."""
     splits: Literal["layers", "copies"] = "copies"
@@ -78,11 +82,17 @@ class Room(Fact, frozen=True, kw_only=True):
     """The memory of one leased device."""
 
     device: DeviceId
+    accelerator: Accelerator | None
+    """``None`` for a device that is not there."""
     total: int | None
     free: int | None
     """What nobody uses or claims; ``None`` where nothing tells."""
     hosts: bool
     """It is the host's own memory, so several such devices have it together."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.accelerator == "cpu"
 
 
 class Fit(Fact, frozen=True, kw_only=True):

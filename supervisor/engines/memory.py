@@ -14,6 +14,7 @@ from supervisor.engines.words import flag_values
 
 AUTO_SLOTS = 4
 """Of llama-server, when it is not told how many (measured); they share one cache."""
+LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS")
 VLLM_FRACTION = 0.92
 VLLM_BATCHED_TOKENS = 8192
 
@@ -85,10 +86,18 @@ def _llamacpp(said: _Said) -> Serving:
         value_type=said.text("-ctv", "--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V") or "f16",
         micro_batch=min(batch, said.number("-ub", "--ubatch-size", "LLAMA_ARG_UBATCH") or 512),
         whole_window=said.has("--swa-full"),
+        device_layers=_layers(said.text(*LAYERS)),
+        keeps_back=said.has("-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe")
+        or said.has("--n-cpu-moe"),
         shrinks=told is None and not each and fitted.lower() not in ("off", "0", "false"),
         splits="layers",
         beside=tuple(path for names in further if (path := said.text(*names))),
     )
+
+
+def _layers(text: str | None) -> int | None:
+    """``auto`` and ``all`` are words for all that fit."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
 def _vllm(said: _Said) -> Serving:

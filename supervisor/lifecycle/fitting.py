@@ -33,13 +33,20 @@ def rooms_of(
     for name in devices:
         device = books.known.get(name)
         if device is None:
-            rooms.append(Room(device=name, total=None, free=None, hosts=False))
+            rooms.append(Room(device=name, accelerator=None, total=None, free=None, hosts=False))
             continue
         free, hosts = books.candidate(device).free_bytes, memory_is_hosts(device)
         if _shares(order, hosts) and order.memory_bytes is not None:
             free = order.memory_bytes if free is None else min(free, order.memory_bytes)
-        total = device.memory_total_bytes
-        rooms.append(Room(device=name, total=total, free=free, hosts=hosts))
+        rooms.append(
+            Room(
+                device=name,
+                accelerator=device.accelerator,
+                total=device.memory_total_bytes,
+                free=free,
+                hosts=hosts,
+            )
+        )
     return tuple(rooms)
 
 

@@ -73,8 +73,8 @@ def _with_interpreter(path: str, search: str) -> str:
     """A script needs the program that its first line names; the kernel's own error would not say
     which one is missing."""
     words = interpreter_words(path)
-    if not words:
-        return path
+    if not words or not words[0].startswith("/"):
+        return path  # no script, or one that means something in its own folder only
     interpreter = words[0]
     if not os.access(interpreter, os.X_OK):
         there = "cannot be executed" if os.path.exists(interpreter) else "is not there"

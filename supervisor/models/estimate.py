@@ -32,11 +32,13 @@ VLLM_CPU_CACHE = 4 * GIB
 class Overhead:
     """Beyond weights and cache, on each device."""
 
-    discrete: int
+    gpu: int
     """With the vendor's context and compiled graphs."""
     host: int
+    """On a processor, or Metal; once."""
 
 
+PROCESSOR = ("cpu", "metal")
 OVERHEADS: Mapping[EngineId, Overhead] = {
     "llamacpp": Overhead(400 * MIB, 0),
     "vllm": Overhead(2 * GIB, 1 * GIB),
@@ -109,7 +111,7 @@ def _cache(
     if engine == "mlx":
         each = cache_bytes(engine, facts, serving, 1)
         return 0, "" if each is None else f"its cache grows with use, by {size(each)} a token"
-    if engine == "vllm" and any(room.hosts for room in rooms):
+    if engine == "vllm" and any(room.on_cpu for room in rooms):
         return max(one or 0, VLLM_CPU_CACHE), ""
     if one is None:
         return None, "the model's files do not say how large its cache is"
@@ -132,8 +134,9 @@ def _verdict(
     overhead = _overhead(engine, facts, serving, rooms, context)
     claim = _claim(engine, serving, rooms)
     need, sentence = kept + overhead, ""
-    if engine == "sglang" and rooms and not rooms[0].hosts:
-        overhead = ceil(kept / (serving.fraction or SGLANG_FRACTION)) - kept
+    if engine == "sglang" and rooms and not any(room.on_cpu for room in rooms):
+        share = serving.fraction or SGLANG_FRACTION
+        overhead = max(overhead, ceil(kept / share) - kept)
         need = kept + overhead
     elif claim is not None and need <= claim:
         overhead, need = overhead + claim - need, claim
@@ -173,9 +176,9 @@ def _overhead(
     context: int | None,
 ) -> int:
     its = OVERHEADS[engine]
-    total = sum(its.discrete for room in rooms if not room.hosts)
-    if any(room.hosts for room in rooms) or not rooms:
-        total += its.host
+    total = sum(its.gpu for room in rooms if room.accelerator not in PROCESSOR)
+    if not total:
+        total = its.host
     if engine == "llamacpp":
         total += LLAMA_PROGRAM + llama_buffers(facts, serving, context or SMALLEST_CONTEXT)
     return total
@@ -194,7 +197,7 @@ def llama_buffers(facts: ModelFacts, serving: Serving, context: int) -> int:
 
 def _claim(engine: EngineId, serving: Serving, rooms: Sequence[Room]) -> int | None:
     """What vLLM takes of its devices whatever it needs, and what it refuses to start below."""
-    if engine != "vllm" or serving.fraction is None or any(room.hosts for room in rooms):
+    if engine != "vllm" or serving.fraction is None or any(room.on_cpu for room in rooms):
         return None
     totals = [room.total for room in rooms if room.total is not None]
     if not totals or len(totals) < len(rooms):
@@ -214,9 +217,14 @@ def _shrunk(
         if fit.free_bytes is not None and need <= fit.free_bytes:
             why = f"{fit.why}; of its {context} tokens llama-server will keep as many as fit"
             return replace(fit, fits=None, why=why)
-    if not any(room.hosts for room in rooms):
-        return replace(fit, why=f"{fit.why}; layers that do not fit run on the CPU, slowly")
-    return fit
+    if any(room.hosts for room in rooms):
+        return fit
+    layers = sum(layer.count for layer in facts.layers)
+    fewer = serving.device_layers is not None and serving.device_layers < layers
+    if serving.keeps_back or fewer:
+        why = f"{fit.why}; but the launch keeps a part of it in host memory"
+        return replace(fit, fits=None, why=why)
+    return replace(fit, why=f"{fit.why}; layers that do not fit run on the CPU, slowly")
 
 
 def _sum(need: int, weights: int, cache: int | None, overhead: int) -> str:

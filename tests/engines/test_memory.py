@@ -48,6 +48,22 @@ def test_a_context_that_was_named_is_not_shrunk() -> None:
     assert not said("llamacpp", "-fit off").shrinks
 
 
+@pytest.mark.parametrize(
+    ("line", "layers", "keeps_back"),
+    [
+        ("", None, False),
+        ("-ngl all", None, False),
+        ("--gpu-layers auto", None, False),
+        ("-ngl 0", 0, False),
+        ("--n-gpu-layers 20 --n-cpu-moe 3", 20, True),
+        ("-ot exps=CPU", None, True),
+    ],
+)
+def test_what_stays_in_host_memory(line: str, layers: int | None, keeps_back: bool) -> None:
+    its = said("llamacpp", line)
+    assert (its.device_layers, its.keeps_back) == (layers, keeps_back)
+
+
 def test_models_beside() -> None:
     its = said("llamacpp", "--mmproj /p.gguf -md /d.gguf -b 128")
     assert its.beside == ("/p.gguf", "/d.gguf")

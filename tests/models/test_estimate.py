@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.contracts.engine import ENGINE_IDS, EngineId
 from supervisor.contracts.model import CacheLayer, Fit, ModelFacts, Room, Serving, Unreadable
@@ -24,11 +25,18 @@ LLAMA_8B = ModelFacts(
 
 
 def card(free: float, total: float = 80, name: str = "GPU-0") -> Room:
-    return Room(device=name, total=int(total * GIB), free=int(free * GIB), hosts=False)
+    return Room(
+        device=name,
+        accelerator="cuda",
+        total=int(total * GIB),
+        free=int(free * GIB),
+        hosts=False,
+    )
 
 
 def host(free: float) -> Room:
-    return Room(device="cpu:0", total=64 * GIB, free=int(free * GIB), hosts=True)
+    memory = int(free * GIB)
+    return Room(device="cpu:0", accelerator="cpu", total=64 * GIB, free=memory, hosts=True)
 
 
 def vllm(context: int, fraction: float = 0.9) -> Serving:
@@ -106,8 +114,27 @@ def test_llama_server_helps_itself_to_less_context() -> None:
     assert judged("llamacpp", serving, card(10)).fits is False
 
 
+def test_what_stays_in_host_memory_is_no_reason_to_say_no() -> None:
+    for more in ({"device_layers": 10}, {"device_layers": 0}, {"keeps_back": True}):
+        serving = replace(Serving(context=8192, splits="layers"), **more)
+        fit = judged("llamacpp", serving, card(10))
+        assert fit.fits is None
+        assert "keeps a part of it in host memory" in fit.why
+    all_of_them = Serving(context=8192, splits="layers", device_layers=99)
+    assert judged("llamacpp", all_of_them, card(10)).fits is False
+
+
+def test_a_gpu_on_the_hosts_memory_is_a_gpu() -> None:
+    """GB10: vLLM takes its share of it as of a card's; on a processor it does not."""
+    gb10 = Room(device="GPU-0", accelerator="cuda", total=128 * GIB, free=125 * GIB, hosts=True)
+    fit = judged("vllm", vllm(8192), gb10)
+    assert fit.need_bytes == int(0.9 * 128 * GIB)
+    fit = judged("vllm", vllm(8192), host(60))
+    assert fit.need_bytes == 16_060_522_496 + 4 * GIB + GIB
+
+
 def test_what_is_not_known_is_not_guessed() -> None:
-    nowhere = Room(device="GPU-0", total=None, free=None, hosts=False)
+    nowhere = Room(device="GPU-0", accelerator="cuda", total=None, free=None, hosts=False)
     assert judged("vllm", vllm(8192), nowhere).fits is None
     fit = estimate("vllm", Unreadable("it is damaged"), vllm(1), (card(1),))
     assert (fit.fits, fit.need_bytes, fit.free_bytes) == (None, None, GIB)
@@ -118,7 +145,7 @@ def test_what_is_not_known_is_not_guessed() -> None:
 
 
 def test_unified_devices_have_one_memory() -> None:
-    both = Room(device="metal:0", total=64 * GIB, free=30 * GIB, hosts=True)
+    both = Room(device="metal:0", accelerator="metal", total=64 * GIB, free=30 * GIB, hosts=True)
     fit = judged("llamacpp", Serving(context=256, splits="layers"), both, host(30))
     assert fit.free_bytes == 30 * GIB
 
@@ -154,6 +181,7 @@ def test_sizes_for_people(count: int, text: str) -> None:
         st.builds(
             Room,
             device=st.just("d"),
+            accelerator=st.sampled_from(["cuda", "metal", "cpu", None]),
             total=st.none() | st.integers(0, 1 << 50),
             free=st.none() | st.integers(0, 1 << 50),
             hosts=st.booleans(),
