@@ -141,6 +141,8 @@ def _reason(view: InstanceView) -> str:
         told.append(f"attempt {view.attempt} {until(view.retry_at)}")
     if told:
         return ", ".join(told)
+    if view.stop_asked:
+        return "stopped" if view.state == "exited" else "stopping"
     if view.exit is not None:
         if view.exit.signal:
             return view.exit.signal

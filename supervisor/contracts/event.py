@@ -246,6 +246,7 @@ WarningCode = Literal[
     "engine-lost",
     "record-newer",
     "record-write-failed",
+    "record-missing",
     "log-lost",
     "log-unbounded",
     "knob-dropped",

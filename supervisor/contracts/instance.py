@@ -208,8 +208,12 @@ class InstanceView(Fact, frozen=True, kw_only=True):
     """Null once it has ended, and of a pin, of which nothing is intended."""
     attempt: int
     failure: LaunchFailure | None
+    """Why it is not ready, or why it ended. Null once it is ready (again), or was stopped."""
     first_failure: LaunchFailure | None
+    """Of the attempts since the last stable period."""
     exit: ExitInfo | None
     log_path: str | None
     retry_at: str | None = None
     """With intent ``waiting``: when the next attempt begins, RFC 3339 UTC."""
+    stop_asked: bool = False
+    """Somebody told it to end, so that its end is no failure."""

@@ -97,7 +97,8 @@ def unlink_durably(path: Path, step: Step = no_step) -> None:
             path.unlink(missing_ok=True)
         landed = True
         step("fsync-dir")
-        sync_folder(path.parent)
+        with contextlib.suppress(FileNotFoundError):  # the folder is gone, and the file with it
+            sync_folder(path.parent)
     except OSError as error:
         raise StoreError.of(error, path, landed=landed) from error
 

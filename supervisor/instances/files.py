@@ -6,6 +6,7 @@ file names, and no two of them are one file.
 """
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -97,11 +98,49 @@ class RecordFiles:
             raise StoreError("newer-schema", f"{path}: written by a newer version, left as it is")
         nonce, unknown = self._unknown.get(record.name, ("", {}))
         data = encode_record(record, unknown if nonce == record.nonce else None)
-        write_durably(path, data, self._step)
+        try:
+            self._put(path, data)
+        except StoreError as error:
+            if error.landed:
+                self._nonces[record.name] = record.nonce
+            raise
         self._nonces[record.name] = record.nonce
         if record.name in self._graves:
             with self._burying:
                 self._dig_up(record.name)
+
+    def write_if_missing(self, record: InstanceRecord) -> bool:
+        """Put a record back that somebody took away, and say whether that was so."""
+        known = self._nonces.get(record.name) == record.nonce and self.writable(record.name)
+        if not known or os.path.lexists(self.record_path(record.name)):
+            return False
+        self.write(record)
+        return True
+
+    def missing(self) -> tuple[str, ...]:
+        """The names whose records should be there and are not."""
+        known = tuple(self._nonces)
+        try:
+            there = {*os.listdir(self.instances)}
+        except FileNotFoundError:
+            there = set()
+        except OSError as error:
+            raise StoreError.of(error, self.instances) from error
+        return tuple(name for name in known if self.record_path(name).name not in there)
+
+    def holds(self, name: str) -> bool:
+        """Whether a record of this name is on the disk, for all that was done to it here."""
+        return name in self._nonces
+
+    def _put(self, path: Path, data: bytes) -> None:
+        """A folder that somebody removed under the running daemon is made again."""
+        try:
+            write_durably(path, data, self._step)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.make_folders()
+            write_durably(path, data, self._step)
 
     def remove(self, name: str) -> None:
         """Remove a record, and with it the lease. One of a newer schema too: its end is a fact."""
@@ -120,18 +159,19 @@ class RecordFiles:
         A later launch of the name, which has a record of its own by now, is left alone.
         """
         name, nonce = tombstone.record.name, tombstone.record.nonce
-        if self._nonces.setdefault(name, nonce) != nonce:
+        if self._nonces.get(name, nonce) != nonce:
             return
         try:
             self._set_stone(tombstone)
         finally:
             self.remove(name)
+            self._mark_ended(nonce)
 
     def _set_stone(self, tombstone: Tombstone) -> None:
         name = tombstone.record.name
         data = msgspec.json.encode(tombstone) + b"\n"
         with self._burying:
-            write_durably(self.tombstone_path(name), data, self._step)
+            self._put(self.tombstone_path(name), data)
             self._graves[name] = None
             self._graves.move_to_end(name)
             while len(self._graves) > self._bound:
@@ -147,7 +187,10 @@ class RecordFiles:
         self._unknown.pop(name, None)
         self._read_only.discard(name)
         if nonce := self._nonces.pop(name, None):
-            with self._burying:
-                self._ended[nonce] = None
-                while len(self._ended) > _ENDED_KEPT:
-                    self._ended.popitem(last=False)
+            self._mark_ended(nonce)
+
+    def _mark_ended(self, nonce: str) -> None:
+        with self._burying:
+            self._ended[nonce] = None
+            while len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -13,6 +13,8 @@ from supervisor.contracts.instance import InstanceRecord, Tombstone
 from supervisor.instances.durable import Step, no_step, unlink_durably
 from supervisor.instances.files import RecordFiles
 from supervisor.instances.loading import Loaded, Quarantined, load
+
+T = TypeVar("T")
 
 _THREADS: Final = 4
 """Of our own, so that a file system that hangs elsewhere holds up no record."""
@@ -47,6 +49,20 @@ class RecordStore:
         """Make this the record of its name. The tombstone of an earlier launch goes."""
         await self._change(record.name, lambda: self._files.write(record))
 
+    async def write_if_missing(self, record: InstanceRecord) -> bool:
+        """Put a record back that somebody took away; whether that was so. A later write of the same
+        name is never undone by it.
+        """
+        return await self._change(record.name, lambda: self._files.write_if_missing(record))
+
+    async def missing(self) -> tuple[str, ...]:
+        """The names whose records somebody may have taken away."""
+        return await self._settled(self._files.missing)
+
+    def holds(self, name: str) -> bool:
+        """Whether a record of this name is still there. After a failed ``bury`` it may be."""
+        return self._files.holds(name)
+
     async def remove(self, name: str) -> None:
         """Remove a record; nothing of its launch can be written afterwards."""
         await self._change(name, lambda: self._files.remove(name))
@@ -61,9 +77,9 @@ class RecordStore:
         """Delete from quarantine what a person has released. A folder must be empty."""
         await self._change(item.name, lambda: unlink_durably(item.path, self._step))
 
-    async def _change(self, name: str, work: Callable[[], None]) -> None:
+    async def _change(self, name: str, work: Callable[[], T]) -> T:
         async with self._turn(name):
-            await self._settled(work)
+            return await self._settled(work)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -75,7 +91,7 @@ class RecordStore:
             if not lock.locked() and not lock.statistics().tasks_waiting:
                 self._locks.pop(name, None)
 
-    async def _settled(self, work: Callable[[], None]) -> None:
+    async def _settled(self, work: Callable[[], T]) -> T:
         """Run in a thread and come back only when it has ended.
 
         anyio's own threads would let go of the work when asyncio itself cancels the task, or shuts
@@ -91,4 +107,4 @@ class RecordStore:
                     cancelled = error
         if cancelled is not None:
             raise cancelled from running.exception()
-        running.result()
+        return running.result()

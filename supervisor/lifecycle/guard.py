@@ -23,7 +23,7 @@ async def keep_going(
     run: Callable[[], Awaitable[object]],
     *,
     instance: str | None = None,
-    nonce: str | None = None,
+    nonce: Callable[[], str] | None = None,
     mask: Callable[[str], str] = str,
     between: Callable[[], None] = lambda: None,
 ) -> None:
@@ -42,7 +42,7 @@ async def keep_going(
             crashed = TaskCrashed(task=task, error=mask(f"{type(error).__name__}: {error}")[:2_000])
             if instance is not None and nonce is not None:
                 crashed = TaskCrashed(
-                    task=crashed.task, error=crashed.error, instance=instance, nonce=nonce
+                    task=crashed.task, error=crashed.error, instance=instance, nonce=nonce()
                 )
             house.publish(crashed)
             between()

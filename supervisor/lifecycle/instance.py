@@ -162,6 +162,10 @@ class Instance:
         """Say something about this instance."""
         self._life.ledger.publish(event)
 
+    async def put_back_record(self) -> None:
+        """Where its file is gone although nothing here removed it."""
+        await self._life.ledger.put_back()
+
     async def until(self, fact: Callable[["Instance"], bool]) -> None:
         """Return once ``fact`` holds. Facts change only where the task says so."""
         await self._life.until(lambda: fact(self))

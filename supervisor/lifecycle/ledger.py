@@ -64,7 +64,17 @@ class Ledger:
             await self._house.store.write(record)
         except StoreError as error:
             self.warn("record-write-failed", str(error))
+            # A nonce is one from the moment at which the disk has it: the engine will carry it.
+            record = replace(record, nonce=self.record.nonce)
         self._keep(record)
+
+    async def put_back(self) -> None:
+        """Where somebody removed the record's file: without it the lease would not last."""
+        try:
+            if await self._house.store.write_if_missing(self.record):
+                self.warn("record-missing", "the file of this record was gone; it is there again")
+        except StoreError as error:
+            self.warn("record-write-failed", str(error))
 
     def _keep(self, record: InstanceRecord) -> None:
         self.record = record

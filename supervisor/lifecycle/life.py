@@ -61,7 +61,8 @@ class Life:
         """Why the command that is held cannot be obeyed."""
         self.tombstone: Tombstone | None = None
         self.held_back = False
-        """The tree has to go, and may not be touched."""
+        """Its end waits for what nobody knows the time of: the tree may not be touched, or the
+        record cannot be removed."""
         self.known = fresh or untouchable is not None or record.ref is None
         """Whether it was looked at, so that what the view says is seen and not assumed."""
         self.reserved = not fresh

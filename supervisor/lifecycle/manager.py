@@ -7,6 +7,7 @@ act, the write of its record; until that is on disk nobody is told about it.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from secrets import token_hex
 from typing import Literal
 
@@ -72,6 +73,7 @@ from supervisor.lifecycle.pins import UNTOUCHABLE, Pins, is_pin
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Sought
 from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.records import watch_records
 from supervisor.lifecycle.redaction import Redactor
 from supervisor.lifecycle.rounds import Rounds
 from supervisor.lifecycle.scraping import scrape
@@ -110,7 +112,7 @@ class LocalSupervisor(Supervisor):
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            rounds = Rounds(lambda: tuple(self._instances.values()))
+            rounds = Rounds(self._all)
             taken_up = await self._take_up()
             self._keep_house("logs", self._house.logs.run)
             for kind, launcher in self._house.launchers.items():
@@ -118,6 +120,7 @@ class LocalSupervisor(Supervisor):
             self._keep_house("quarantine", self._quarantine.watch)
             self._keep_house("rounds", rounds.run)
             self._keep_house("devices", DeviceWatch(self._house).run)
+            self._keep_house("records", partial(watch_records, self._house.store, self._all))
             await self._known()
             task_status.started(taken_up)
             await self._autostart()
@@ -212,7 +215,7 @@ class LocalSupervisor(Supervisor):
                 f"instance:{instance.name}",
                 instance.run,
                 instance=instance.name,
-                nonce=instance.record.nonce,
+                nonce=lambda: instance.record.nonce,
                 mask=lambda text: instance.redactor.text(text),  # noqa: PLW0108 - it changes
                 between=instance.rewind,
             )
@@ -515,6 +518,9 @@ class LocalSupervisor(Supervisor):
         return tuple(it.launch.model_path for it in told if it and it.launch.model_path)
 
     # ── small things ─────────────────────────────────────────────────────────
+
+    def _all(self) -> tuple[Instance, ...]:
+        return tuple(self._instances.values())
 
     def _records(self) -> dict[str, InstanceRecord]:
         return {name: instance.record for name, instance in self._instances.items()}

@@ -5,6 +5,7 @@ record goes, and with it the lease; a tombstone stays.
 """
 
 from collections.abc import Callable
+from secrets import token_hex
 
 import anyio
 
@@ -22,8 +23,12 @@ from supervisor.contracts.failure import LaunchFailure
 from supervisor.contracts.instance import ExitInfo, Tombstone
 from supervisor.failures import bounded_pair
 from supervisor.instances.durable import StoreError
+from supervisor.lifecycle.errors import Unavailable
 from supervisor.lifecycle.life import Life
 from supervisor.lifecycle.restart import GiveUp
+
+BURY_AGAIN_S = 5.0
+_RETRIES: frozenset[RestartReason] = frozenset({"back-off", "breaker"})
 
 
 class Pause:
@@ -40,14 +45,18 @@ class Pause:
         reason: RestartReason,
         failures: tuple[LaunchFailure, LaunchFailure] | None,
     ) -> None:
-        """Attempt number ``attempt`` is to follow. ``failures``: the first and the newest one."""
+        """Attempt number ``attempt`` is to follow. ``failures``: the first and the newest one.
+
+        Where it is not the failures that ask for it (a command does, or the machine was restarted),
+        the count begins again, and so it is another launch, with a nonce of its own.
+        """
         life, clock, ledger = self._life, self._life.house.clock, self._life.ledger
         retry_at = rfc3339_in(clock, delay_ms)
         await ledger.settle()
         life.new_attempt()
         await ledger.write_or_warn(
             ledger.draft(
-                record={"ref": None},
+                record={"ref": None} | ({} if reason in _RETRIES else {"nonce": token_hex(16)}),
                 intent="waiting",
                 boot_id=clock.boot_id,
                 attempt=attempt,
@@ -74,7 +83,8 @@ class Pause:
         """Wait for the moment of the next attempt. A stop ends it all, a restart ends the wait."""
         life, clock = self._life, self._life.house.clock
         ledger, supervision = life.ledger, life.supervision
-        if ledger.told.keys() & {Launching, LaunchFailed}:  # so far they end with the last one
+        # Else what was told is about the attempt before, or about the launch before.
+        if Restarting not in ledger.told or ledger.told.keys() & {Launching, LaunchFailed}:
             self._tell_restarting("back-off" if supervision.last_failure else "requested")
         if supervision.boot_id != clock.boot_id and life.policy != "always":
             await self.end(supervision.last_failure)
@@ -85,7 +95,7 @@ class Pause:
                 await anyio.sleep(max(0, due - clock.monotonic_ns()) / 1e9)
         command = life.take_command()
         if command is not None and command.final:
-            await ledger.write_or_warn(ledger.draft(intent="stopping"))
+            await ledger.write_or_warn(ledger.draft(intent="stopping", stop_asked=True))
             ledger.publish(Stopping(grace_ms=0, reason=command.kind))
             life.house.at("stopping")
             await self.end_stopped()
@@ -109,7 +119,7 @@ class Pause:
         self._life.ledger.tell_once(
             Stopped(devices=devices, exit_code=None, signal=None, killed=())
         )
-        await self.end(self._life.supervision.last_failure)
+        await self.end(None)
 
     async def give_up(
         self, decision: GiveUp, attempts: int, failure: LaunchFailure, *, first: bool
@@ -144,12 +154,34 @@ class Pause:
         )
         await life.ledger.settle()
         house.at("ending")
-        try:
-            await house.store.bury(tombstone)
-        except StoreError as error:
-            life.ledger.warn("record-write-failed", str(error))
+        await self._bury(tombstone)
+        life.held_back = False
         life.attempt.close()
         self.lay_down(tombstone)
+
+    async def _bury(self, tombstone: Tombstone) -> None:
+        """The record is the lease: while it cannot be removed nothing is free, and it is tried on.
+
+        A tombstone that cannot be written is only said.
+        """
+        life, store, said = self._life, self._life.house.store, ""
+        while True:
+            try:
+                await store.bury(tombstone)
+                return
+            except StoreError as error:
+                kept, detail = store.holds(life.name), str(error)
+            if kept:
+                detail = f"it has ended, but its record cannot be removed: {detail}"
+            if detail != said:
+                said = detail
+                life.ledger.warn("record-write-failed", detail)
+            if not kept:
+                return
+            life.held_back = True
+            life.refusal = Unavailable(f"{life.name}: {detail}; this is tried again")
+            life.tell()
+            await anyio.sleep(BURY_AGAIN_S)
 
     def lay_down(self, tombstone: Tombstone) -> None:
         """It is over, as everybody may see now."""

@@ -11,7 +11,7 @@ from supervisor.contracts.instance import (
     Supervision,
     Tombstone,
 )
-from supervisor.instances.state import Now, state_of
+from supervisor.instances.state import Now, state_of, was_ready
 
 NO_PROBES = HealthView(misses=0, last=None)
 
@@ -27,11 +27,12 @@ def living_view(
         health=health,
         intent=supervision.intent if supervision else None,
         attempt=supervision.attempt if supervision else 1,
-        failure=supervision.last_failure if supervision else None,
+        failure=supervision.last_failure if supervision and not was_ready(record) else None,
         first_failure=supervision.first_failure if supervision else None,
         exit=None,
         log_path=supervision.log_path if supervision else None,
         retry_at=supervision.retry_at if supervision else None,
+        stop_asked=supervision.stop_asked if supervision else False,
     )
 
 
@@ -48,6 +49,7 @@ def tombstone_view(tombstone: Tombstone) -> InstanceView:
         first_failure=supervision.first_failure if supervision else None,
         exit=tombstone.exit,
         log_path=supervision.log_path if supervision else None,
+        stop_asked=supervision.stop_asked if supervision else False,
     )
 
 
