@@ -24,7 +24,11 @@ from supervisor.health.proof import Owner, prove, published
 from supervisor.health.wire import FIRST_BYTE
 
 DEFAULT_TIMEOUT_MS = 5_000
-DEEP_TIMEOUT_S = 30.0
+WORK_TIMEOUT_S = 30.0
+"""For a request that makes an engine do some of its real work, the first of which may compile.
+
+One that is given up is not undone: mlx_lm.server still answers each, into closed connections.
+"""
 PUBLISHER_S = 1.0
 """Beyond a probe's own time, to learn what its answer is worth."""
 
@@ -82,8 +86,12 @@ class Probe:
         """Ask on fresh connections: the health path and then, where there is one, the request
         that proves more. ``within_s`` cuts the probe's own timeout short.
         """
-        limit = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
-        return await self._outcome_of(self._ask_afresh, limit)
+        limit = self._timeout_s
+        if len(self._requests) > 1:
+            limit = max(limit, WORK_TIMEOUT_S)
+        return await self._outcome_of(
+            self._ask_afresh, limit if within_s is None else min(within_s, limit)
+        )
 
     async def health(self) -> Outcome:
         """Ask the health path of an engine that had been ready, on the kept connection.
@@ -99,7 +107,7 @@ class Probe:
         """
         if self._deep is None:
             return await self.health()
-        return await self._outcome_of(self._ask_deeply, max(self._timeout_s, DEEP_TIMEOUT_S))
+        return await self._outcome_of(self._ask_deeply, max(self._timeout_s, WORK_TIMEOUT_S))
 
     async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
         """What the engine has at ``path``, up to ``limit`` bytes, on a fresh proved connection.
@@ -171,9 +179,12 @@ class Probe:
     async def _ask_afresh(self, deadline: float) -> str:
         text = ""
         for request in self._requests:
-            line = await self._open(request, deadline)
+            until = deadline
+            if request is self._health:
+                until = min(deadline, anyio.current_time() + self._timeout_s)
+            line = await self._open(request, until)
             try:
-                text = await _ask(line, request, deadline)
+                text = await _ask(line, request, until)
             finally:
                 line.close()
         return text

@@ -2,9 +2,13 @@
 
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
+
+from supervisor.contracts.event import Event
+from tests.lifecycle.house import Home
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n" + b'{"status":"ok"}'
 
@@ -56,3 +60,26 @@ class Squatter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextmanager
+def squatting(
+    home: Home, kind: type[Event], which: Callable[[str], bool], *, reuse_port: bool = False
+) -> Iterator[dict[str, list[tuple[int, Squatter]]]]:
+    """Take the port of every launch that ``which`` picks, as its event of ``kind`` is told."""
+    squatters: dict[str, list[tuple[int, Squatter]]] = {}
+
+    def squat(event: Event) -> None:
+        if isinstance(event, kind) and event.instance and which(event.instance):
+            port = home.supervisor.get(event.instance).record.port
+            here = (port, Squatter(port, reuse_port=reuse_port))
+            squatters.setdefault(event.instance, []).append(here)
+
+    home.listeners.append(squat)
+    try:
+        yield squatters
+    finally:
+        home.listeners.remove(squat)
+        for port, squatter in (it for several in squatters.values() for it in several):
+            assert squatter.answers(port)
+            squatter.close()

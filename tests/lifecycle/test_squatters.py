@@ -6,8 +6,6 @@ before anything of the engine runs. Beside each squatted launch goes a control t
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,35 +28,12 @@ from supervisor.contracts.instance import InstanceView
 from supervisor.engines.signatures import DOOM
 from supervisor.lifecycle.errors import LaunchRefused
 from tests.lifecycle.house import POOL, A, Home, free_port, opened
-from tests.lifecycle.squatter import Squatter
+from tests.lifecycle.squatter import squatting
 from tests.parts.stub import interpreter
 
 pytestmark = pytest.mark.anyio
 
 ROUNDS, AT_ONCE = 50, 10
-
-
-@contextmanager
-def squatting(
-    home: Home, kind: type[Event], which: Callable[[str], bool], *, reuse_port: bool = False
-) -> Iterator[dict[str, list[tuple[int, Squatter]]]]:
-    """Take the port of every launch that ``which`` picks, as its event of ``kind`` is told."""
-    squatters: dict[str, list[tuple[int, Squatter]]] = {}
-
-    def squat(event: Event) -> None:
-        if isinstance(event, kind) and event.instance and which(event.instance):
-            port = home.supervisor.get(event.instance).record.port
-            here = (port, Squatter(port, reuse_port=reuse_port))
-            squatters.setdefault(event.instance, []).append(here)
-
-    home.listeners.append(squat)
-    try:
-        yield squatters
-    finally:
-        home.listeners.remove(squat)
-        for port, squatter in (it for several in squatters.values() for it in several):
-            assert squatter.answers(port)
-            squatter.close()
 
 
 @dataclass
