@@ -122,6 +122,8 @@ nobody, or like any other.
 
 class DevicesConfig(_Table, frozen=True, kw_only=True):
     static: tuple[StaticDevice, ...] = ()
+    probe: Literal["auto", "off"] = "auto"
+    """Whether vendors' drivers are asked at all; ``off`` leaves the declared ones and the CPU."""
     foreign: ForeignPolicy = "avoid"
     fit: Literal["warn", "refuse", "off"] = "warn"
     """What to do about a launch that by estimate will not fit its devices."""

@@ -26,6 +26,9 @@ class DeviceAccess(Fact, frozen=True, kw_only=True):
     """Its qualified CDI name, where the container engine has a specification that holds it."""
     parent: DeviceId | None = None
     """Of a slice of a device (MIG): the whole, which is never used beside its slices."""
+    place: int | None = None
+    """Its number for a runtime that counts whole devices of its kind in the order of the bus. Those
+    count too that the daemon's own mask hides; null where it cannot be told."""
 
 
 DeviceLink = Literal["nvlink", "board", "switch", "bridge", "node", "system"]

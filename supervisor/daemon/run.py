@@ -124,7 +124,7 @@ def _inventory(config: Config, paths: Paths, clock: SystemClock) -> Inventory:
         monotonic_ns=clock.monotonic_ns,
         wall=clock.wall,
         stamp=rfc3339,
-        prober=Prober(),
+        prober=Prober() if config.devices.probe == "auto" else None,
         env=os.environ,
         containers=Presence(socket_path(config.docker, os.environ)).look,
     )

@@ -183,7 +183,8 @@ class Inventory:
         nodes = {node for answer in answers for node in answer.memory_nodes}
         memory = host_memory(self._roots, nodes)
         thermals = tuple(thermal for answer in answers for thermal in answer.thermals)
-        probed = visible([it for one in held.values() for it in _aged(one)], self._env)
+        listed = [it for one in held.values() for it in _placed(_aged(one), one.answer.lost)]
+        probed = visible(listed, self._env)
         merged: dict[DeviceId, AcceleratorInfo] = {}
         for device in (*probed, *(it for answer in told for it in answer.accelerators)):
             merged.setdefault(device.id, device)  # what is probed is known better than declared
@@ -256,6 +257,21 @@ def _aged(held: Held) -> Iterable[AcceleratorInfo]:
         )
         for it in marked
     ]
+
+
+def _placed(devices: Iterable[AcceleratorInfo], lost: tuple[str, ...]) -> Iterable[AcceleratorInfo]:
+    """With the numbers that the vendor's runtime has for them, before any mask is applied: probes
+    list as it does. Where one is lost nobody knows whether the runtime still counts it.
+    """
+    place = 0
+    for device in devices:
+        access = device.access
+        if access is UNSET or access.parent is not None:
+            yield device
+        else:
+            known = None if lost else place
+            yield replace(device, access=replace(access, place=known))
+            place += 1
 
 
 def _own_thermals(devices: Iterable[AcceleratorInfo]) -> Iterable[ThermalInfo]:

@@ -32,6 +32,10 @@ def pci_places(devices: Sequence[AcceleratorInfo]) -> dict[DeviceId, int]:
     """The number that each CUDA card has under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; none at all where
     a card does not tell its address, or is seen by its slices only, for that could shift the rest.
     """
+    whole = [it for it in devices if it.accelerator == "cuda" and not _is_slice(it)]
+    told = {it.id: it.access.place for it in whole if it.access and it.access.place is not None}
+    if len(told) == len(whole):
+        return told  # which counts those that a mask of the daemon's own hides
     cards: dict[DeviceId, str | None] = {}
     for device in devices:
         if device.accelerator == "cuda":
@@ -44,6 +48,10 @@ def pci_places(devices: Sequence[AcceleratorInfo]) -> dict[DeviceId, int]:
         return {}
     ordered = sorted(cards, key=lambda card: cards[card] or "")
     return {card: place for place, card in enumerate(ordered)}
+
+
+def _is_slice(device: AcceleratorInfo) -> bool:
+    return bool(device.access and device.access.parent is not None)
 
 
 def is_older(version: str | None, since: str | None) -> bool:

@@ -73,9 +73,10 @@ def grant(
     policy: ForeignPolicy = "avoid",
 ) -> Grant | Refusal | InvalidClaim:
     """Choose devices for a claim. ``accelerator`` is the host's, which a choice by count stays in;
-    another's (``cpu:0`` on a GPU host) is had by name only, and so is the whole of a sliced one.
-    ``withheld`` devices go to nobody, each for the reason it maps to, such as a record that could
-    not be read. ``foreign`` ones go to whom ``policy`` says.
+    another's (``cpu:0`` on a GPU host) is had by name only, and so are the whole of a sliced one
+    and a processor's own GPU beside cards. ``withheld`` devices go to nobody, each for the reason
+    it maps to, such as a record that could not be read. ``foreign`` ones go to whom ``policy``
+    says.
     """
     books = Books.of(offered, records)
     if claim.devices is None:
@@ -84,6 +85,8 @@ def grant(
             for device in offered
             if device.accelerator == accelerator and not books.is_sliced(device.id)
         ]
+        # A processor's own GPU has the most memory of all, the host's, and is much the slower.
+        asked = [device for device in asked if not device.unified_memory] or asked
     else:
         asked = [books.known[name] for name in claim.devices if name in books.known]
     if problem := _problem(claim, asked):

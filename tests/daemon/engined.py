@@ -51,6 +51,7 @@ class Engined:
             f'state-dir = "{folder}/state"\n'
             f'log-dir = "{folder}/log"\n'
             f"[ports]\nfirst = {ports.first}\nlast = {ports.last}\n"
+            '[devices]\nprobe = "off"\n'
             + "".join(
                 f'[[devices.static]]\nid = "{card}"\naccelerator = "cuda"\n' for card in (A, B)
             )

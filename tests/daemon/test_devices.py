@@ -24,7 +24,7 @@ SOON = 20.0
 def bare(engined: Engined) -> Engined:
     """A daemon that is told of no devices: what there is, it finds."""
     told = engined.config.read_text()
-    engined.config.write_text(told.partition("[[devices.static]]")[0])
+    engined.config.write_text(told.partition("[devices]")[0])
     return engined
 
 

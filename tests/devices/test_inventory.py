@@ -1,24 +1,33 @@
 """What the host offers: probed and declared devices, one snapshot for all who ask."""
 
+import os
 import platform
+import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.config import StaticDevice
+from supervisor.contracts.device import DeviceAccess
 from supervisor.contracts.host import Accelerator
 from supervisor.devices import host
 from supervisor.devices.cpu import CPU_DEVICE, CpuProbe
-from supervisor.devices.inventory import FRESH_NS, Inventory
+from supervisor.devices.inventory import FRESH_NS, TELLING_S, Inventory
 from supervisor.devices.probe import Probe, ProbeAnswer
+from supervisor.devices.prober import Held, Prober
 from supervisor.devices.static import StaticProbe
+from tests.devices.trees import roots
+from tests.parts.fake_nvml import FakeNvml, gpu
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -52,9 +61,11 @@ class Counting:
         return ProbeAnswer()
 
 
-def inventory(*probes: Probe, clock: Hands | None = None, volumes: Sequence[str] = ()) -> Inventory:
+def inventory(
+    *probes: Probe, clock: Hands | None = None, volumes: Sequence[str] = (), **more: Any
+) -> Inventory:
     return Inventory(
-        probes, volumes, monotonic_ns=clock or Hands(), wall=lambda: NOW, stamp=rfc3339
+        probes, volumes, monotonic_ns=clock or Hands(), wall=lambda: NOW, stamp=rfc3339, **more
     )
 
 
@@ -213,3 +224,119 @@ def test_an_architecture_that_no_engine_runs_on_is_said(monkeypatch: pytest.Monk
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(RuntimeError, match="riscv64"):
         host.host_arch()
+
+
+class Told(Prober):
+    """A prober that was told what to say."""
+
+    def __init__(self, **held: Held) -> None:
+        super().__init__(("/nowhere",))
+        self.held = held
+
+    def ask(self, vendors: Iterable[str]) -> dict[str, Held]:
+        return self.held
+
+
+def nvidia(*names: str, **more: Any) -> Held:
+    [card] = static("cuda").sample().accelerators
+    devices = tuple(
+        replace(card, id=name, vendor="nvidia", access=DeviceAccess()) for name in names
+    )
+    return Held(ProbeAnswer(accelerators=devices, **more), "ok", 0.0)
+
+
+@pytest.mark.anyio
+async def test_a_place_counts_what_a_mask_hides() -> None:
+    """Else a runtime that takes numbers would be given a card of somebody else's."""
+    env = {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-d"}
+    told = Told(nvidia=nvidia("GPU-a", "GPU-b", "GPU-c", "GPU-d"))
+    shown = (await inventory(prober=told, env=env).snapshot()).accelerators
+    places = [(it.id, it.index, it.access.place) for it in shown if it.access]
+    assert places == [("GPU-c", 0, 2), ("GPU-d", 1, 3)]
+    told = Told(nvidia=nvidia("GPU-a", "GPU-c", lost=("GPU 1 is lost",)))
+    shown = (await inventory(prober=told).snapshot()).accelerators
+    assert [it.access.place for it in shown if it.access] == [None, None]
+
+
+@pytest.mark.anyio
+async def test_a_declared_device_that_is_probed_too_is_there_once() -> None:
+    declared = StaticProbe([StaticDevice(id="GPU-a", accelerator="cuda", name="declared")])
+    told = Told(nvidia=nvidia("GPU-a"))
+    [device] = (await inventory(declared, prober=told).snapshot()).accelerators
+    assert device.name != "declared"
+
+
+@pytest.mark.anyio
+async def test_old_figures_go_and_the_device_stays() -> None:
+    answer = nvidia("GPU-a").answer
+    busy = replace(answer.accelerators[0], utilization_pct=50.0, memory_used_bytes=7)
+    held = Held(ProbeAnswer(accelerators=(busy,)), "stale", 12.0)
+    [device] = (await inventory(prober=Told(nvidia=held)).snapshot()).accelerators
+    assert (device.age_ms, device.utilization_pct) == (12_000, 50)
+    held = Held(ProbeAnswer(accelerators=(busy,)), "stale", TELLING_S + 1)
+    [device] = (await inventory(prober=Told(nvidia=held)).snapshot()).accelerators
+    assert (device.age_ms, device.utilization_pct) == (61_000, None)
+    assert (device.memory_used_bytes, device.processes) == (None, UNSET)
+
+
+@pytest.mark.anyio
+async def test_an_intel_processors_gpu_makes_no_accelerator() -> None:
+    [device] = static("xpu").sample().accelerators
+    own = replace(device, vendor="intel", unified_memory=True)
+    held = Held(ProbeAnswer(accelerators=(own,)), "ok", 0.0)
+    profile = await inventory(CpuProbe("p"), prober=Told(intel=held)).profile()
+    assert (profile.accelerator, profile.device_count) == ("cpu", 1)
+    card = Held(ProbeAnswer(accelerators=(replace(own, unified_memory=False),)), "ok", 0.0)
+    profile = await inventory(CpuProbe("p"), prober=Told(intel=card)).profile()
+    assert profile.accelerator == "xpu"
+
+
+@pytest.mark.anyio
+async def test_unified_memory_is_the_hosts_and_only_there(tmp_path: Path) -> None:
+    """TEL-1, with the figures of the case: 128 GiB, of which 100 are available."""
+    gib = 1 << 30
+    host = roots(
+        tmp_path,
+        {"proc/meminfo": f"MemTotal: {128 << 20} kB\nMemAvailable: {100 << 20} kB"},
+    )
+    answer = nvidia("GPU-gb10", "GPU-silent").answer
+    one, other = answer.accelerators
+    held = Held(
+        ProbeAnswer(
+            accelerators=(replace(one, unified_memory=True), other), host_memory=("GPU-gb10",)
+        ),
+        "ok",
+        0.0,
+    )
+    taken = inventory(CpuProbe("p"), prober=Told(nvidia=held), roots=host)
+    integrated, silent, cpu = (await taken.snapshot()).accelerators
+    for device in (integrated, cpu):
+        assert (device.memory_total_bytes, device.memory_used_bytes) == (128 * gib, 28 * gib)
+        assert device.unified_memory
+    assert (silent.memory_total_bytes, silent.memory_used_bytes) == (None, None)
+
+
+@pytest.mark.anyio
+async def test_the_loop_goes_on_while_devices_are_looked_at(nvml: FakeNvml) -> None:
+    """Never held for 5 ms, but for what a busy machine itself takes: the median of the worst."""
+    nvml.say(*(gpu(at) for at in range(8)))
+    shared = inventory(CpuProbe("p"), prober=Prober(env={**os.environ, **nvml.env}), env=nvml.env)
+    await shared.snapshot()
+    worst = []
+    for _ in range(15):
+        gaps: list[float] = []
+
+        async def beat(gaps: list[float] = gaps) -> None:
+            last = time.perf_counter()
+            while True:
+                await anyio.lowlevel.checkpoint()
+                gaps.append(time.perf_counter() - last)
+                last = time.perf_counter()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(beat)
+            assert len((await shared.snapshot(fresh=True)).accelerators) == 9
+            tasks.cancel_scope.cancel()
+        worst.append(max(gaps))
+    shared.close()
+    assert statistics.median(worst) < 0.0055, worst

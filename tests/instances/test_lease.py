@@ -42,6 +42,18 @@ def refused(claim: Claim, records: dict[str, InstanceRecord], **more: Any) -> Re
     return answer
 
 
+def test_a_processors_own_gpu_is_no_choice_beside_cards() -> None:
+    """It has the host's memory, the most there is, and would always come first."""
+    apu = a_device("amd:0000:c4:00.0", "rocm", index=0, memory=256 * GIB, unified=True)
+    card = a_device("amd:9246a6cf2c5e4dd1", "rocm", index=1, memory=64 * GIB)
+    on_both = {"offered": (apu, card), "accelerator": "rocm"}
+    assert granted(Claim(), {}, **on_both).devices == (card.id,)
+    assert refused(Claim(count=2), {}, **on_both).free == 1
+    assert granted(Claim(devices=(apu.id,)), {}, **on_both).devices == (apu.id,)
+    alone = {"offered": (apu,), "accelerator": "rocm"}
+    assert granted(Claim(), {}, **alone).devices == (apu.id,)
+
+
 def test_holders_are_the_records() -> None:
     records = (
         held("late", "GPU-a", exclusive=False, claims=7, started_at="2026-01-02T00:00:00.000Z")
