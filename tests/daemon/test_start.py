@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from supervisor.client import Client
 from supervisor.daemon.main import main
@@ -169,6 +170,7 @@ def test_no_proxy_stands_between_us_and_our_engines(engined: Engined) -> None:
         env: dict[str, Any] = dict.fromkeys(names, proxy.url)
         client = engined.start(**env, NO_PROXY="", no_proxy="")
         assert client.launch(engined.params(ready_deadline_ms=5_000)).state == "ready"
+        assert client.metrics("x").unavailable is UNSET
         stop(client)
         assert proxy.hits == 0
     finally:
