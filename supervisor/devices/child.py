@@ -35,8 +35,9 @@ VENDORS: Mapping[str, Callable[[Roots], Probe]] = {
 class _Worker(threading.Thread):
     """One vendor's probe, which answers once for each time it is asked."""
 
-    def __init__(self, vendor: str, roots: Roots) -> None:
+    def __init__(self, vendor: str, roots: Roots, answers: "_Answers") -> None:
         super().__init__(name=vendor, daemon=True)
+        self._answers = answers
         self._probe = VENDORS[vendor](roots)
         self.asked: SimpleQueue[None] = SimpleQueue()
 
@@ -47,22 +48,31 @@ class _Worker(threading.Thread):
                 answer = self._probe.sample()
             except Exception as error:  # a vendor's library may raise anything
                 answer = ProbeAnswer(state="failed", reason=f"{type(error).__name__}: {error}")
-            _write(msgspec.json.encode(Reply(probe=self.name, answer=answer)) + b"\n")
+            reply = Reply(probe=self.name, answer=answer)
+            self._answers.write(msgspec.json.encode(reply) + b"\n")
 
 
-_writing = threading.Lock()
+class _Answers:
+    """The way back. What a vendor's library prints goes elsewhere."""
 
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+        self._turn = threading.Lock()
 
-def _write(line: bytes) -> None:
-    with _writing:
-        left = memoryview(line)
-        while left:
-            left = left[os.write(1, left) :]
+    def write(self, line: bytes) -> None:
+        with self._turn:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self._fd, left) :]
 
 
 def main(roots: Roots = HOST) -> NoReturn:
     """Answer until the other side closes its end."""
     workers: dict[str, _Worker] = {}
+    answers = _Answers()
     pending = b""
     while select.select([0], [], [], IDLE_S)[0]:
         chunk = os.read(0, 65_536)
@@ -72,7 +82,7 @@ def main(roots: Roots = HOST) -> NoReturn:
         for line in lines:
             for vendor in msgspec.json.decode(line, type=Question).ask:
                 if vendor not in workers:
-                    workers[vendor] = _Worker(vendor, roots)
+                    workers[vendor] = _Worker(vendor, roots, answers)
                     workers[vendor].start()
                 workers[vendor].asked.put(None)
     # Not by `sys.exit`: a thread that hangs would be waited for.

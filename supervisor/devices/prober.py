@@ -25,17 +25,21 @@ from supervisor.devices.traces import EXPECTED
 
 PATIENCE_S = 1.0
 """How long a round waits for an answer, its process's first one apart."""
-FIRST_PATIENCE_S = 10.0
+FIRST_PATIENCE_S = 5.0
 """Opening a driver attaches to every GPU in turn, a second each where nothing keeps them awake."""
 ABANDON_S = 30.0
 """A process that owes an answer for so long is ended."""
 RETRY_S = 5.0
 """Between one failure of a driver and the next attempt at it."""
 DEATH_S = 0.5
+_SLICE_S = 0.25
+"""Between two looks whether the daemon leaves."""
 _ROOT = str(Path(__file__).parents[2])
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); from supervisor.devices.child import main; main()"
 )
+COMMAND = (sys.executable, "-P", "-c", _PROGRAM, _ROOT)
+"""Found where this file is, whatever folder the daemon was started in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Prober:
 
     def __init__(
         self,
-        command: Sequence[str] = (sys.executable, "-P", "-c", _PROGRAM, _ROOT),
+        command: Sequence[str] = COMMAND,
         *,
         env: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -149,16 +153,22 @@ class Prober:
         with selectors.DefaultSelector() as selector:
             selector.register(self._child.stdout, selectors.EVENT_READ)
             while True:
-                waiting = any(it.asked_at is not None for it in awaited)
+                waiting = any(it.asked_at is not None for it in awaited) and not self._closed
                 left = max(0.0, until - self._now()) if waiting else 0.0
-                if not selector.select(left):
+                if not selector.select(min(left, _SLICE_S)):
+                    if left:
+                        continue
                     return
                 chunk = os.read(self._child.stdout.fileno(), 1 << 20)
                 if not chunk:
                     break
                 *lines, self._pending = (self._pending + chunk).split(b"\n")
-                for line in lines:
-                    self._take(msgspec.json.decode(line, type=Reply))
+                try:
+                    for line in lines:
+                        self._take(msgspec.json.decode(line, type=Reply))
+                except (msgspec.DecodeError, KeyError):
+                    self._end(f"the probe process wrote {lines[0][:80]!r}")
+                    return
         self._end("the probe process died")
 
     def _take(self, reply: Reply) -> None:

@@ -3,7 +3,7 @@
 ``look`` may wait; ``book`` must not, for it decides on what the records say at that moment.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -16,6 +16,7 @@ from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
 from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
 from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
+from supervisor.devices.traces import EXPECTED
 from supervisor.engines.places import pci_places
 from supervisor.engines.registry import engine_spec, support_of
 from supervisor.health.address import AddressError, literal_addresses, probe_addresses
@@ -164,7 +165,7 @@ class BookingDesk:
                     free=granted.free,
                     need_bytes=UNSET if granted.need_bytes is None else granted.need_bytes,
                     free_bytes=UNSET if granted.free_bytes is None else granted.free_bytes,
-                    detail=granted.detail,
+                    detail="; ".join((granted.detail, *_silent(snapshot))),
                 )
             )
         return granted
@@ -252,6 +253,13 @@ def _as_leased(
     """The host as named devices make it: on a GPU host, ``cpu:0`` alone is a CPU host's launch."""
     kinds = {device.accelerator for device in snapshot.accelerators if device.id in devices}
     return replace(host, accelerator=kinds.pop()) if len(kinds) == 1 else host
+
+
+def _silent(snapshot: DeviceSnapshot) -> Iterator[str]:
+    """Drivers that could not be asked, for that may be why there are too few devices."""
+    for report in snapshot.probes:
+        if report.state == "failed" and report.probe in EXPECTED:
+            yield f"the probe for {report.probe} failed: {report.reason or 'no reason given'}"
 
 
 async def _address(bind_host: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from supervisor.client import Client, RpcError
 from supervisor.contracts.device import DeviceSnapshot
+from supervisor.contracts.failure import NoCapacity
 from tests.daemon.engined import Engined, stop
 from tests.parts.fake_nvml import MIB, FakeNvml, gpu, uuid
 
@@ -90,6 +91,8 @@ def test_a_driver_mismatch_heals_without_a_restart(bare: Engined, nvml: FakeNvml
     with pytest.raises(RpcError) as refused:
         client.launch(bare.params(devices=UNSET, device_count=1))
     assert refused.value.code == 1003
+    assert isinstance(refused.value.failure, NoCapacity)
+    assert "the probe for nvidia failed: NVML" in str(refused.value.failure.detail)
     nvml.say(gpu(0, limit=-1, util=4_000), "proc gpu=0 pid=1 used=-1")
     snapshot = until(client, lambda it: uuid(0) in ids(it))
     device = snapshot.accelerators[0]

@@ -2,17 +2,17 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from supervisor.contracts.device import AcceleratorInfo
-from supervisor.devices.prober import Held, Prober
+from supervisor.devices.prober import COMMAND, Held, Prober
 
 
 class Ask:
     """One prober, and what it says about NVIDIA's devices."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self.prober = Prober(env={**os.environ, **env})
+    def __init__(self, env: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
+        self.prober = Prober(command, env={**os.environ, **env})
 
     def __call__(self) -> Held:
         return self.prober.ask(["nvidia"])["nvidia"]

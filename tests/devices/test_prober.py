@@ -77,6 +77,33 @@ def test_a_process_that_hangs_too_long_is_replaced(
     assert len(children()) == 1
 
 
+def test_a_process_that_cannot_be_killed_is_followed_by_no_other(
+    hung: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TEL-4: one that is stuck in the kernel, which a test can only pretend."""
+
+    def never(process: subprocess.Popen[bytes], timeout: float | None = None) -> None:
+        raise subprocess.TimeoutExpired("it", timeout or 0)
+
+    [process] = children()
+    with monkeypatch.context() as kernel:
+        kernel.setattr(prober, "ABANDON_S", 0.1)
+        kernel.setattr(prober, "RETRY_S", 0.0)
+        kernel.setattr(subprocess.Popen, "wait", never)
+        kernel.setattr(subprocess.Popen, "poll", lambda process: None)
+        for _ in range(5):
+            held = hung()
+            assert held.state == "stale"
+        assert "stuck in the kernel" in str(held.answer.reason)
+        assert str(process.pid) in str(held.answer.reason)
+        assert held.answer.accelerators[0].utilization_pct == 37
+        assert {it.pid for it in children()} <= {process.pid}
+    process.wait(5)  # and now the kernel lets it go
+    hung()
+    assert len(children()) == 1
+    assert process not in children()
+
+
 def test_a_driver_that_never_answered_is_no_cpu_host(
     nvml: FakeNvml, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +135,58 @@ def test_the_process_holds_nothing_of_ours_and_leaves_with_us(
         assert not [it for it in held if it.startswith(str(tmp_path))]
     ask.close()
     assert children() == []
+
+
+NOISY = """
+import os
+from supervisor.devices import child, nvml
+class Noisy(nvml.NvmlProbe):
+    def sample(self):
+        os.write(1, b"a library that prints\\n")
+        print("another", flush=True)
+        return super().sample()
+child.VENDORS = {"nvidia": Noisy}
+child.main()
+"""
+
+
+def test_what_a_library_prints_disturbs_nobody(nvml: FakeNvml) -> None:
+    nvml.say(gpu(0))
+    asking = Ask(
+        nvml.env,
+        command=(sys.executable, "-c", f"import sys; sys.path.append({str(ROOT)!r})\n{NOISY}"),
+    )
+    assert [it.id for it in asking.devices()] == [uuid(0)]
+    asking.close()
+
+
+def test_a_process_that_talks_nonsense_is_made_anew() -> None:
+    asking = Ask({}, command=("/bin/sh", "-c", "echo nonsense; sleep 60"))
+    held = asking()
+    assert held.state == "failed"
+    assert "nonsense" in str(held.answer.reason)
+    assert children() == []
+    asking.close()
+
+
+WSL = """
+import sys
+from supervisor.devices import nvml, traces
+nvml.NVML_FOLDERS = ("/nowhere", sys.argv[1])
+answer = nvml.NvmlProbe(nvml.Roots()).sample()
+print([it.id for it in answer.accelerators])
+"""
+
+
+def test_the_library_is_found_in_folders_of_its_own(nvml: FakeNvml, nvml_library: Path) -> None:
+    """As under WSL, where the loader does not look."""
+    nvml.say(gpu(0))
+    env = {**os.environ, "FAKE_NVML": nvml.env["FAKE_NVML"]}
+    command = [sys.executable, "-c", WSL, str(nvml_library.parent)]
+    told = subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert told.stdout.strip() == str([uuid(0)])
 
 
 DAEMON = """
