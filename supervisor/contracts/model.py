@@ -31,6 +31,8 @@ class ModelFacts(Fact, frozen=True, kw_only=True):
     """What it was trained for."""
     embedding_length: int | None = None
     feed_forward_length: int | None = None
+    heads: int | None = None
+    """Of attention, the most that a layer has."""
     vocabulary: int | None = None
     experts: int | None = None
     dtype: str | None = None
@@ -64,6 +66,8 @@ class Serving(Fact, frozen=True, kw_only=True):
     """Of a device's memory, that the engine takes for itself."""
     cache_bytes: int | None = None
     """A cache of so many bytes, whatever the context."""
+    flash: bool = True
+    """Attention is computed in pieces; without it all scores of a micro-batch are held at once."""
     whole_window: bool = False
     """Layers with a window keep all tokens all the same."""
     device_layers: int | None = None

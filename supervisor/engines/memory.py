@@ -85,6 +85,8 @@ def _llamacpp(said: _Said) -> Serving:
         key_type=said.text("-ctk", "--cache-type-k", "LLAMA_ARG_CACHE_TYPE_K") or "f16",
         value_type=said.text("-ctv", "--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V") or "f16",
         micro_batch=min(batch, said.number("-ub", "--ubatch-size", "LLAMA_ARG_UBATCH") or 512),
+        flash=(said.text("-fa", "--flash-attn", "LLAMA_ARG_FLASH_ATTN") or "auto").lower()
+        not in ("off", "0", "false", "disabled"),
         whole_window=said.has("--swa-full"),
         device_layers=_layers(said.text(*LAYERS)),
         keeps_back=said.has("-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe")

@@ -186,12 +186,14 @@ def _overhead(
 
 def llama_buffers(facts: ModelFacts, serving: Serving, context: int) -> int:
     """llama.cpp's compute and output buffers, about: for each token of a micro-batch the widest
-    activations of a layer and a row of the attention mask (f16), and the logits of every slot."""
+    activations of a layer and a row of each attention mask (f16), without flash attention the
+    scores of all heads too; and the logits of every slot."""
     width = facts.embedding_length or 0
     inner = facts.feed_forward_length or 4 * width
     windows = {layer.window for layer in facts.layers}
-    masks = sum(2 * llama_cells(serving, context, window)[0] for window in windows)
-    token = 4 * (3 * inner + 5 * width) + masks
+    cells = [llama_cells(serving, context, window)[0] for window in windows] or [0]
+    scores = 0 if serving.flash else 4 * (facts.heads or 0) * max(cells)
+    token = 4 * (3 * inner + 5 * width) + 2 * sum(cells) + scores
     return serving.micro_batch * token + serving.slots * 4 * (facts.vocabulary or 0)
 
 

@@ -1,11 +1,10 @@
 """From a Hugging Face ``config.json`` to what each layer keeps of a token."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from supervisor.contracts.model import CacheLayer, ModelFacts
 from supervisor.models.reading import BadFile, whole
@@ -23,12 +22,7 @@ _WINDOWED = ("sliding_attention", "chunked_attention", "local")
 
 def shape(folder: str) -> ModelFacts:
     """The facts of a model's directory. Raises ``BadFile``."""
-    try:
-        config = msgspec.json.decode(
-            whole(os.path.join(folder, "config.json"), MAX_CONFIG), type=dict[str, Any]
-        )
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadFile(f"its config.json makes no sense: {error}") from None
+    config = _config(folder)
     weights, files = weights_of(folder)
     text = _text_part(config)
     layers, recurrent = _layers(text)
@@ -48,6 +42,17 @@ def shape(folder: str) -> ModelFacts:
         recurrent=recurrent,
         files=files,
     )
+
+
+def _config(folder: str) -> dict[str, Any]:
+    try:
+        # The standard library's reader, for it takes the Infinity and NaN that transformers writes.
+        config = json.loads(whole(os.path.join(folder, "config.json"), MAX_CONFIG))
+    except (ValueError, RecursionError) as error:
+        raise BadFile(f"its config.json makes no sense: {error}") from None
+    if not isinstance(config, dict):
+        raise BadFile("its config.json makes no sense: it is no object")
+    return config
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

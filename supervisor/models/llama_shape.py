@@ -56,6 +56,7 @@ def shape(file: Gguf, weights_bytes: int, files: tuple[str, ...]) -> ModelFacts:
         context_length=file.number(f"{architecture}.context_length"),
         embedding_length=file.number(f"{architecture}.embedding_length"),
         feed_forward_length=max(_each(file, f"{architecture}.feed_forward_length", 1, 0)) or None,
+        heads=max(_each(file, f"{architecture}.attention.head_count", 1, 0)) or None,
         vocabulary=vocabulary,
         experts=file.number(f"{architecture}.expert_count"),
         recurrent=recurrent,
@@ -75,6 +76,8 @@ def _layers(file: Gguf, architecture: str) -> tuple[tuple[CacheLayer, ...], bool
     length = width // alone if alone else 0
     keys = file.number(f"{attention}.key_length") or length
     values = file.number(f"{attention}.value_length") or length
+    if file.number(f"{attention}.key_length_mla"):
+        values = 0  # MLA: they are a part of what is kept as keys (measured: a cache of 0 MiB)
     windowed, window = _windows(file, architecture, count)
     skipped = _without(file, architecture, count)
     found: Counter[tuple[int, int, int | None]] = Counter()

@@ -146,6 +146,12 @@ def test_the_rest_of_a_config(tmp_path: Path) -> None:
     assert known(folder(tmp_path / "d", MLA)).experts == 256
 
 
+def test_what_is_no_json_and_yet_in_configs(tmp_path: Path) -> None:
+    """Mamba-like models have ``"time_step_limit": [0.0, Infinity]``."""
+    facts = known(folder(tmp_path / "m", QWEN | {"time_step_limit": [0.0, float("inf")]}))
+    assert facts.context_length == 32768
+
+
 def test_a_real_directory() -> None:
     """As mlx-lm loads it; what it is made of stands in ``tests/parts/tiny_hf.py``."""
     path = tiny_hf()

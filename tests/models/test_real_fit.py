@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.figures.fit import MIB, SERVINGS, estimated, load
-from tests.models import windowed
+from tests.models.layouts import compressed, windowed
 from tests.parts.real_llama import require, tiny_gguf
 
 WINDOWED: tuple[tuple[str, ...], ...] = (
@@ -39,6 +39,12 @@ def test_smollm2(words: Sequence[str]) -> None:
     assert agrees(server, model, words) == pytest.approx(1, abs=0.15)
 
 
+def test_without_flash_attention() -> None:
+    """Its scores are no resident memory before the first long prompt."""
+    server, model = require("genuine-llama-server"), require("smollm2")
+    assert agrees(server, model, ("-c", "4096", "-fa", "off")) > 1
+
+
 @pytest.mark.parametrize("words", [(), ("-c", "1000", "-np", "3")], ids=" ".join)
 def test_tiny(words: Sequence[str]) -> None:
     agrees(require("genuine-llama-server"), tiny_gguf(), words)
@@ -47,4 +53,10 @@ def test_tiny(words: Sequence[str]) -> None:
 @pytest.mark.parametrize("words", WINDOWED, ids=" ".join)
 def test_a_model_with_windows(words: Sequence[str], tmp_path: Path) -> None:
     server = require("genuine-llama-server")
-    agrees(server, windowed.write(tmp_path / "m.gguf"), words)
+    agrees(server, windowed(tmp_path / "m.gguf"), words)
+
+
+@pytest.mark.parametrize("words", [("-c", "2048"), ("-c", "2048", "-np", "2")], ids=" ".join)
+def test_a_model_whose_heads_share_one_vector(words: Sequence[str], tmp_path: Path) -> None:
+    server = require("genuine-llama-server")
+    agrees(server, compressed(tmp_path / "m.gguf"), words)
