@@ -20,6 +20,7 @@ from supervisor.contracts.rpc import (
     NameParams,
     PinParams,
     ReleaseReply,
+    ReloadReply,
     StopParams,
     WaitParams,
 )
@@ -35,6 +36,7 @@ def add_commands(add: Add) -> None:
         command.add_argument("name", metavar="NAME")
         command.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
         command.add_argument("--nonce", help="only this one launch of the name")
+    add("reload", "Have the daemon read its configuration file again.", run=reload)
     draining = add("drain", "Stop every instance.", run=drain)
     draining.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
     pinning = add("pin", "Hold devices without a process, until `release`.", run=pin)
@@ -64,6 +66,11 @@ def stop(context: Context, args: argparse.Namespace) -> int:
 def restart(context: Context, args: argparse.Namespace) -> int:
     reply = context.client.raw("instance.restart", _stop_params(args), timeout=None)
     return context.show(reply, InstanceView, show_state)
+
+
+def reload(context: Context, args: argparse.Namespace) -> int:
+    reply = context.client.raw("supervisor.reload", timeout=None)
+    return context.show(reply, ReloadReply, _show_reloaded)
 
 
 def drain(context: Context, args: argparse.Namespace) -> int:
@@ -139,6 +146,12 @@ def _show_drained(reply: DrainReply) -> None:
         say(f"{printable(name)} stopped")
     for name, reason in reply.failed.items():
         warn(f"{printable(name)}: {printable(reason)}")
+
+
+def _show_reloaded(reply: ReloadReply) -> None:
+    say(f"changed: {', '.join(map(printable, reply.changed)) or 'nothing'}")
+    if reply.at_restart:
+        say(f"at the next start of the daemon: {', '.join(map(printable, reply.at_restart))}")
 
 
 def _show_cancelled(view: InstanceView) -> None:

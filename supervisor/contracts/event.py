@@ -250,6 +250,7 @@ WarningCode = Literal[
     "log-lost",
     "log-unbounded",
     "knob-dropped",
+    "config-rejected",
     "fit",
     "probe-failed",
     "memory-left",

@@ -132,8 +132,32 @@ class SubscribeParams(Wire, frozen=True, kw_only=True):
     instances: tuple[str, ...] | UnsetType = UNSET
 
 
+class ReadEventsParams(Wire, frozen=True, kw_only=True):
+    after: Cursor | UnsetType = UNSET
+    """Left out, the newest event: then only what comes within ``waitMs`` is there to be read."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 256
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    """How long to wait for the first event, where there is none yet."""
+
+
+class EventsRead(Fact, frozen=True, kw_only=True):
+    """Oldest first; ``cursor`` is where to go on, and the old place where nothing came."""
+
+    events: tuple[msgspec.Raw, ...]
+    cursor: Cursor
+
+
 class UnsubscribeParams(Wire, frozen=True, kw_only=True):
     subscription: str
+
+
+class ReloadReply(Fact, frozen=True, kw_only=True):
+    """What a reload changed, by the keys of the configuration file."""
+
+    changed: tuple[str, ...]
+    """In effect now: for what is launched, restarted or asked from here on."""
+    at_restart: tuple[str, ...]
+    """Different in the file, and read at the daemon's start only."""
 
 
 class DrainParams(Wire, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import faulthandler
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         faulthandler.enable()  # the watchdog's SIGABRT then says where the loop was stuck
     try:
         with lock_state_dir(Path(paths.state_dir)):
-            anyio.run(run, config, paths, activation, backend="asyncio")
+            serve = partial(run, reread=partial(_load, options.config))
+            anyio.run(serve, config, paths, activation, backend="asyncio")
     except (StateDirBusy, SocketError) as error:
         hint = f"; {_SET_SOCKET}" if isinstance(error.__cause__, OSError) else ""
         sys.stderr.write(f"engined: {error}{hint}\n")

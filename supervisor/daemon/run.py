@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.daemon.activation import Activation
 from supervisor.daemon.cgroup import own_cgroup_root
+from supervisor.daemon.reload import Reloader
 from supervisor.daemon.unit import Unit
 from supervisor.daemon.watchdog import JournalLag
 from supervisor.devices.apple import AppleProbe
@@ -41,6 +43,7 @@ from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
 from supervisor.launchers.docker import DockerLauncher, Presence, socket_path
 from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.lifecycle.errors import Unavailable
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -58,11 +61,13 @@ async def run(
     paths: Paths,
     activation: Activation,
     *,
+    reread: Callable[[], Config] | None = None,
     at: Callable[[str], None] = no_step,
     step: Step = no_step,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all.
 
+    ``reread`` reads the configuration again, for a reload; without it there is nothing new in it.
     ``at`` and ``step`` are told of each step of a life and of a file; only a test has use for them.
     """
     clock = SystemClock()
@@ -81,7 +86,8 @@ async def run(
     try:
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
-        supervisor = LocalSupervisor(house, _describe(house))
+        reloader = Reloader(house, journal, reread or (lambda: house.config))
+        supervisor = LocalSupervisor(house, _describe(house), reloader.reload)
         house.inventory.more_volumes = supervisor.model_paths
         # Open to the very end: a second signal must not cut the leaving short.
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
@@ -90,14 +96,14 @@ async def run(
                 taken_up = await tasks.start(supervisor.serve)
                 unit.fds.drop_unknown(view.record.nonce for view in supervisor.list())
                 _settle_memory()
-                async with RpcServer(supervisor, bus, listener, config.access):
+                async with RpcServer(supervisor, bus, listener, config.access) as reloader.server:
                     log.info(
                         "serving", socket=paths.socket, instances=taken_up, version=__version__
                     )
                     report = partial(unit.report, bus, lag, lambda: supervisor.info().counts)
                     tasks.start_soon(keep_going, house, "status", report)
                     tasks.start_soon(keep_going, house, "cgroups", cgroups.probe)
-                    reason = await _until_told(signals, journal, unit)
+                    reason = await _until_told(signals, reloader, unit)
                     detached = supervisor.leave()
                     unit.stopping(detached)
                     farewell = bus.publish(SupervisorStopping(reason=reason, detached=detached))
@@ -206,11 +212,13 @@ def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
     return lambda counts: replace(about, counts=counts)
 
 
-async def _until_told(signals: AsyncIterator[signal.Signals], journal: Journal, unit: Unit) -> str:
+async def _until_told(
+    signals: AsyncIterator[signal.Signals], reloader: Reloader, unit: Unit
+) -> str:
     async for number in signals:
         if number == signal.SIGHUP:
-            with unit.reloading():
-                journal.reopen()
+            with unit.reloading(), suppress(Unavailable):  # it was told, in the events and the log
+                await reloader.reload()
         else:
             return signal.Signals(number).name
     raise AssertionError("the signal stream does not end by itself")

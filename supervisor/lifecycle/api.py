@@ -15,6 +15,7 @@ from supervisor.contracts.rpc import (
     PinParams,
     PlanReply,
     ReleaseReply,
+    ReloadReply,
     SupervisorInfo,
 )
 
@@ -89,6 +90,10 @@ class Supervisor(ABC):
 
         Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs.
         """
+
+    @abstractmethod
+    async def reload(self) -> ReloadReply:
+        """Read the configuration anew, and reopen the journal. Raises ``Unavailable``."""
 
     @abstractmethod
     async def drain(self, *, grace_ms: int | None) -> DrainReply:

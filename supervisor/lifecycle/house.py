@@ -53,6 +53,10 @@ class House:
     def __post_init__(self) -> None:
         object.__setattr__(self, "logs", LogKeeper(self.config.logs))
 
+    def reconfigure(self, config: Config) -> None:
+        """What is looked up in the configuration from now on is looked up in this one."""
+        object.__setattr__(self, "config", config)
+
     def now(self) -> Now:
         return Now(
             boot_id=self.clock.boot_id,

@@ -42,6 +42,7 @@ from supervisor.contracts.rpc import (
     PinParams,
     PlanReply,
     ReleaseReply,
+    ReloadReply,
     SupervisorInfo,
 )
 from supervisor.engines.registry import engine_spec
@@ -90,9 +91,16 @@ log = structlog.get_logger(__name__)
 class LocalSupervisor(Supervisor):
     """Engines of this host. ``serve`` must run for as long as anything else is called."""
 
-    def __init__(self, house: House, info: Callable[[dict[str, int]], SupervisorInfo]) -> None:
+    def __init__(
+        self,
+        house: House,
+        info: Callable[[dict[str, int]], SupervisorInfo],
+        reread: Callable[[], Awaitable[ReloadReply]] | None = None,
+    ) -> None:
+        """``reread`` takes over what changed in the configuration file, where there is one."""
         self._house = house
         self._info = info
+        self._reread = reread
         self._instances: dict[str, Instance] = {}
         self._tombstones: dict[str, Tombstone] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -370,6 +378,11 @@ class LocalSupervisor(Supervisor):
             raise Unavailable(f"the file of {name} could not be removed: {error}") from error
         self._house.publish(Released(instance=name, devices=devices))
         return ReleaseReply(devices=devices)
+
+    async def reload(self) -> ReloadReply:
+        if self._reread is None:
+            raise Unavailable("there is no configuration file to read")
+        return await self._reread()
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         stopped: list[str] = []

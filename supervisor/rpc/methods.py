@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from supervisor.bus import Published
 from supervisor.contracts import rpc
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.event import Event
@@ -21,6 +22,7 @@ from supervisor.contracts.rpc import (
     DrainParams,
     DrainReply,
     EngineListing,
+    EventsRead,
     InstanceDetail,
     InstanceListing,
     ListParams,
@@ -32,7 +34,9 @@ from supervisor.contracts.rpc import (
     NoParams,
     PinParams,
     PlanReply,
+    ReadEventsParams,
     ReleaseReply,
+    ReloadReply,
     StopParams,
     SubscribeParams,
     Subscription,
@@ -144,6 +148,16 @@ async def _restart(session: Session, params: StopParams) -> InstanceView:
 
 
 @METHODS.method(
+    "supervisor.reload",
+    Role.ADMIN,
+    "Read the configuration anew; reopen the journal",
+    finishes=True,
+)
+async def _reload(session: Session, params: NoParams) -> ReloadReply:
+    return await session.supervisor.reload()
+
+
+@METHODS.method(
     "supervisor.drain", Role.OPERATE, "Stop every instance; meanwhile nothing starts", finishes=True
 )
 async def _drain(session: Session, params: DrainParams) -> DrainReply:
@@ -231,6 +245,17 @@ def _subscribe(session: Session, params: SubscribeParams) -> Then:
     return Then(
         Subscription(subscription=name, cursor=session.bus.cursor),
         lambda: session.subscriptions.start_events(name, place, kinds, instances),
+    )
+
+
+@METHODS.method("event.read", Role.READ, "The events after a place, for who cannot be called back")
+async def _read_events(session: Session, params: ReadEventsParams) -> EventsRead:
+    place = session.bus.subscribe(_given(params.after))
+    events: tuple[Published, ...] = ()
+    with anyio.move_on_after(params.wait_ms / 1_000):
+        events = await place.next(params.limit)
+    return EventsRead(
+        events=tuple(msgspec.Raw(event.encoded) for event in events), cursor=place.cursor
     )
 
 

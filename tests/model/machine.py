@@ -109,6 +109,11 @@ class Supervised(Stage):
         """The next few writes fail; removals go on, as on a real full disk."""
         self.writes_that_fail = writes
 
+    @rule(removals=st.integers(1, 3))
+    def hold_on_to_files(self, removals: int) -> None:
+        """The next few removals fail, as on a disk that was remounted read-only."""
+        self.removals_that_fail = removals
+
     @rule()
     def restart_the_daemon(self) -> None:
         self.loop.run_until_complete(self._end())
@@ -151,6 +156,9 @@ class Supervised(Stage):
                 assert engine.exit is None
             elif view.state == "starting":
                 assert engine.exit is None
+            elif view.state == "exited":  # and its record could not be removed yet
+                assert not engine.lives
+                assert view.record.name in self._records()
             else:
                 assert view.state == "unhealthy"
 
@@ -208,7 +216,7 @@ class Supervised(Stage):
         """With space on the disk and time enough, everything can be ended, and nothing is left."""
         try:
             if hasattr(self, "serving"):
-                self.writes_that_fail = 0
+                self.writes_that_fail = self.removals_that_fail = 0
                 draining = self._call(self.supervisor.drain(grace_ms=None))
                 self._run(FAR_S)
                 assert draining.done(), "the drain does not end"

@@ -55,6 +55,7 @@ class Stage(RuleBasedStateMachine):
         self.clock = TimelessClock(self.loop)
         self.launcher = ThoughtLauncher()
         self.writes_that_fail = 0
+        self.removals_that_fail = 0
         self.events: list[Published] = []
         self.told: list[Line] = []
         self.moments: list[float] = []
@@ -130,6 +131,9 @@ class Stage(RuleBasedStateMachine):
         self.calls.clear()
 
     def _step(self, step: str) -> None:
+        if self.removals_that_fail and step == "unlink":
+            self.removals_that_fail -= 1
+            raise OSError(errno.EROFS, "Read-only file system")
         if self.writes_that_fail and step == "write":
             self.writes_that_fail -= 1
             raise OSError(errno.ENOSPC, "No space left on device")

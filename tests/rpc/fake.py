@@ -47,6 +47,7 @@ from supervisor.contracts.rpc import (
     PinParams,
     PlanReply,
     ReleaseReply,
+    ReloadReply,
     SupervisorInfo,
 )
 from supervisor.lifecycle.api import Supervisor
@@ -283,6 +284,9 @@ class FakeSupervisor(Supervisor):
         if name not in self.views:
             raise NoSuchInstance(f"there is no hold named {name!r}")
         return ReleaseReply(devices=("D0",))
+
+    async def reload(self) -> ReloadReply:
+        return ReloadReply(changed=("restart.max-ms",), at_restart=("socket",))
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
         names = tuple(sorted(self.views))

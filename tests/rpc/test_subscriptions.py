@@ -189,3 +189,30 @@ def test_a_followed_log_whose_instance_is_forgotten_says_so(served: Served, wire
     wire.ask("instance.logs", {"name": "a", "follow": True})
     del served.supervisor.views["a"]
     assert wire.receive()["params"]["error"]["code"] == rpc.NO_SUCH_INSTANCE
+
+
+def _read(wire: Wire, **params: object) -> tuple[list[int], int]:
+    """The numbers of the events, and that of the cursor."""
+    result = wire.ask("event.read", params)["result"]
+    return [event["seq"] for event in result["events"]], result["cursor"]["seq"]
+
+
+def test_events_can_be_read_page_by_page(served: Served, wire: Wire) -> None:
+    served.publish(*_phases(5))
+    _published(served, 5)
+    assert _read(wire, after={"epoch": "e", "seq": 1}, limit=3) == ([2, 3, 4], 4)
+    assert _read(wire, after={"epoch": "e", "seq": 4}) == ([5], 5)
+    assert _read(wire, after={"epoch": "e", "seq": 5}) == ([], 5)
+    assert _read(wire) == ([], 5)
+    expired = wire.ask("event.read", {"after": {"epoch": "gone", "seq": 1}})["error"]
+    assert expired["code"] == rpc.CURSOR_EXPIRED
+    assert expired["data"]["cursor"] == {"epoch": "e", "seq": 5}
+    assert wire.ask("event.read", {"limit": 0})["error"]["code"] == rpc.INVALID_PARAMS
+
+
+def test_a_read_waits_for_the_first_event_and_for_no_second(served: Served, wire: Wire) -> None:
+    wire.request("event.read", {"waitMs": 10_000})
+    assert wire.ask("event.read", {"waitMs": 1}, ident=2)["id"] == 2
+    served.publish(*_phases(1))
+    reply = wire.receive()
+    assert (reply["id"], [event["seq"] for event in reply["result"]["events"]]) == (1, [1])

@@ -1,0 +1,95 @@
+"""Reading the configuration anew while the daemon runs, and what of it takes effect at once.
+
+What engines and clients meet next time (recipes, ports, restarts, access) changes; what the daemon
+is built on (its paths, devices and log files) stays until it is started again, and is named.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from supervisor.contracts.config import Config, ConfigError
+from supervisor.contracts.event import ConfigReloaded, Warning_
+from supervisor.contracts.rpc import ReloadReply
+from supervisor.journal import Journal
+from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.house import House
+from supervisor.rpc.server import RpcServer
+
+READ_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class Reloader:
+    """For the one daemon of this process; ``server`` is there once it serves."""
+
+    def __init__(self, house: House, journal: Journal, read: Callable[[], Config]) -> None:
+        self._house = house
+        self._journal = journal
+        self._read = read
+        self._turn = anyio.Lock()
+        self.server: RpcServer | None = None
+
+    async def reload(self) -> ReloadReply:
+        """Reopen the journal, and take over what changed in the file.
+
+        Raises ``Unavailable`` where the file cannot be used; then everything stays as it was.
+        """
+        self._journal.reopen()
+        async with self._turn:
+            try:
+                with anyio.fail_after(READ_S):
+                    new = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            except (ConfigError, TimeoutError) as error:
+                why = str(error) or f"the file could not be read within {READ_S:g} s"
+                self._house.publish(Warning_(code="config-rejected", detail=why))
+                log.error("the configuration was not taken over", error=why)
+                raise Unavailable(f"the configuration stays as it was: {why}") from None
+            old = self._house.config
+            now = taken_over(old, new)
+            self._house.reconfigure(now)
+            if self.server is not None:
+                self.server.access = now.access
+            reply = ReloadReply(changed=differing(old, now), at_restart=differing(now, new))
+            self._house.publish(ConfigReloaded(changed=reply.changed))
+            log.info("reloaded", changed=reply.changed, at_restart=reply.at_restart)
+            return reply
+
+
+def taken_over(old: Config, new: Config) -> Config:
+    """The configuration that is in effect from now on."""
+    return replace(
+        old,
+        recipes=new.recipes,
+        restart=new.restart,
+        ports=new.ports,
+        engines=new.engines,
+        access=replace(new.access, socket_mode=old.access.socket_mode),
+        devices=replace(old.devices, foreign=new.devices.foreign, fit=new.devices.fit),
+    )
+
+
+def differing(old: Config, new: Config) -> tuple[str, ...]:
+    """The keys of the file that have another value, such as ``restart.max-ms``."""
+    return tuple(_differing("", old, new))
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
+    if old == new:
+        return
+    if path == "recipes":
+        yield from (
+            f"recipes.{name}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+        )
+    elif isinstance(old, msgspec.Struct) and type(old) is type(new):
+        for field in msgspec.structs.fields(type(old)):
+            key = f"{path}.{field.encode_name}" if path else field.encode_name
+            yield from _differing(key, getattr(old, field.name), getattr(new, field.name))
+    else:
+        yield path
