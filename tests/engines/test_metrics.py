@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.contracts.engine import CanonicalMetric, MetricMap
+from supervisor.contracts.engine import CanonicalMetric, EngineId, MetricMap
 from supervisor.engines.metrics import CANONICAL, is_exposition, read_metrics
 from supervisor.engines.registry import ENGINES
 
@@ -49,6 +49,74 @@ def test_a_real_llama_server_page() -> None:
     }
     assert reading.unsupported == ("kvCacheUtilization",)
     assert reading.bad_lines == 0
+
+
+VLLM_PAGE = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="/models/m"} 2.0
+vllm:num_requests_running{engine="1",model_name="/models/m"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="/models/m"} 3.0
+vllm:num_requests_waiting{engine="1",model_name="/models/m"} 0.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="/models/m",reason="capacity"} 3.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="/models/m",reason="deferred"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="/models/m"} 0.5
+vllm:kv_cache_usage_perc{engine="1",model_name="/models/m"} 0.25
+vllm:prompt_tokens_total{engine="0",model_name="/models/m"} 46.0
+vllm:prompt_tokens_total{engine="1",model_name="/models/m"} 4.0
+vllm:prompt_tokens_created{engine="0",model_name="/models/m"} 1.796e+09
+vllm:generation_tokens_total{engine="0",model_name="/models/m"} 22.0
+vllm:generation_tokens_total{engine="1",model_name="/models/m"} 0.0
+vllm:iteration_tokens_total_sum{engine="0",model_name="/models/m"} 68.0
+"""
+"""As printed by vLLM 0.32.0, with a second data-parallel engine as its source would print it."""
+
+SGLANG_PAGE = """\
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="m",priority="",tp_rank="0"} 5.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",priority="1",tp_rank="0"} 2.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",priority="2",tp_rank="0"} 3.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",priority="",tp_rank="1"} 5.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",priority="",tp_rank="0"} 1.0
+sglang:token_usage{engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"} 0.28
+sglang:full_token_usage{engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"} 0.3
+sglang:prompt_tokens_total{engine_type="unified",is_streaming="true",model_name="m"} 10.0
+sglang:prompt_tokens_total{engine_type="unified",is_streaming="false",model_name="m"} 5.0
+sglang:generation_tokens_total{engine_type="unified",is_streaming="true",model_name="m"} 7.0
+"""
+"""Rebuilt from the source of SGLang 0.5.23 (``metrics_collector.py``)."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "page", "values"),
+    [
+        ("vllm", VLLM_PAGE, (3.0, 3.0, 0.375, 50.0, 22.0)),
+        ("sglang", SGLANG_PAGE, (5.0, 1.0, 0.28, 15.0, 7.0)),
+    ],
+)
+def test_pages_of_engines_with_many_series(
+    engine: EngineId, page: str, values: tuple[float, ...]
+) -> None:
+    reading = read_metrics(ENGINES[engine].metrics, page)
+    assert tuple(reading.values[metric] for metric in CANONICAL) == values
+    assert reading.unsupported == ()
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if ENGINES[engine].metrics])
+@pytest.mark.parametrize("metric", CANONICAL)
+def test_each_real_name_alone_and_all_together(engine: EngineId, metric: CanonicalMetric) -> None:
+    """MET-1 for every engine: only the old name, only the new one, all of them, none."""
+    names = ENGINES[engine].metrics
+    candidates = names[metric]
+    for place, name in enumerate(candidates):
+        assert read_metrics(names, f"{name} {place}\n").values[metric] == place
+    every = "".join(f"{name} {place}\n" for place, name in enumerate(candidates))
+    assert read_metrics(names, every).values[metric] == 0
+    assert metric in read_metrics(names, "x 1\n").unsupported
+
+
+@pytest.mark.parametrize("engine", ["mlx", "exllamav3"])
+def test_engines_without_a_page(engine: EngineId) -> None:
+    assert read_metrics(ENGINES[engine].metrics, "").unsupported == CANONICAL
 
 
 # MET-1

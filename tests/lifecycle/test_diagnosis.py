@@ -1,12 +1,13 @@
 """What a failure says of its cause, where the cause is far up in the log or the engine stays."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
 from supervisor.engines.signatures import DOOM
-from tests.lifecycle.house import Home
+from tests.lifecycle.house import A, Home, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +49,24 @@ async def test_an_illegal_instruction(home: Home) -> None:
     assert failure.signal == "SIGILL"
     assert failure.diagnosis
     assert failure.diagnosis.code == "wrong-cpu"
+
+
+async def test_tabbyapi_that_moves_to_the_next_port(home: Home, tmp_path: Path) -> None:
+    """It says so, and would be ready where nobody looks for it; its lines break at 80 columns."""
+    model = tmp_path / "models" / "m"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    port = free_port()
+    moved = f"WARNING:  Port {port} is currently in use. Switching to \\n{port + 1}."
+    failure = await home.refused(
+        engine="exllamav3",
+        binary=home.stub("python", say=moved, loading="refuse", load=600),
+        model_path=str(model),
+        devices=(A,),
+        port=port,
+    )
+    assert isinstance(failure, UnhealthyTimeout)
+    assert failure.diagnosis
+    assert failure.diagnosis.code == "port-in-use"
+    assert str(port) in failure.diagnosis.evidence
+    assert "moves to the next one" in failure.diagnosis.summary
