@@ -5,6 +5,9 @@ the end 5 ms late, who waited ten minutes 1.5 s late, and a load of any length t
 probes for each time that the wait grows by the factor e.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 SHARE = 0.0025
 PROBE_FLOOR_S = 0.005
 LOOK_FLOOR_S = 0.0005
@@ -14,9 +17,29 @@ RELAXED_S = 10.0
 """Between two probes of an engine that is ready."""
 
 
-def probe_pause_s(waited_s: float, interval_ms: int) -> float:
-    """Between two probes of an engine that loads; never longer than the engine's own interval."""
-    return min(max(SHARE * waited_s, PROBE_FLOOR_S), interval_ms / 1000)
+PROBES_PER_S = 1_000
+"""Of all loading engines together, which is some tenth of a core while they refuse."""
+
+
+class Pace:
+    """Shared by all who wait for an engine: two hundred of them ask no more than ten do."""
+
+    def __init__(self) -> None:
+        self._loading = 0
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """One more loads, for as long as this is entered."""
+        self._loading += 1
+        try:
+            yield
+        finally:
+            self._loading -= 1
+
+    def pause_s(self, waited_s: float, interval_ms: int) -> float:
+        """Between two probes of one of them; never longer than the engine's own interval."""
+        pause = max(SHARE * waited_s, PROBE_FLOOR_S, self._loading / PROBES_PER_S)
+        return min(pause, interval_ms / 1000)
 
 
 def look_pause_s(waited_s: float) -> float:

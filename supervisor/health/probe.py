@@ -153,7 +153,9 @@ class Probe:
                     text = await ask(deadline)
                 self.last = Ready(self._shown(text))
             except Miss as miss:
-                self.last = NotReady(miss.kind, self._shown(miss.text))
+                # By far the most frequent one, whose words are ours and harmless.
+                text = miss.text if miss.kind == "refused" else self._shown(miss.text)
+                self.last = NotReady(miss.kind, text)
             return self.last
 
     @asynccontextmanager

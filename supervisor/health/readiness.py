@@ -7,7 +7,7 @@ from typing import Protocol
 import anyio
 
 from supervisor.health.outcome import MissKind, NotReady, Outcome, Ready
-from supervisor.health.pacing import probe_pause_s
+from supervisor.health.pacing import Pace
 
 _NS = 1_000_000_000
 
@@ -33,6 +33,7 @@ async def wait_ready(
     since_ns: int,
     deadline_ns: Callable[[], int],
     monotonic_ns: Callable[[], int],
+    pace: Pace,
     on_first: Callable[[NotReady], None] | None = None,
 ) -> Ready | Expired:
     """Probe until the engine is ready, or until the deadline has passed and one more probe missed.
@@ -46,18 +47,19 @@ async def wait_ready(
     ``on_first`` hears at once of each kind of miss that this wait had not met before.
     """
     met: set[MissKind] = set()
-    while True:
-        left_ns = deadline_ns() - monotonic_ns()
-        is_last = left_ns <= 0
-        outcome = await probe.readiness(None if is_last else left_ns / _NS)
-        if isinstance(outcome, Ready):
-            return outcome
-        if outcome.kind not in met:
-            met.add(outcome.kind)
-            if on_first is not None:
-                on_first(outcome)
-        now = monotonic_ns()
-        if is_last and deadline_ns() <= now:
-            return Expired(outcome, (now - since_ns) // 1_000_000)
-        pause = probe_pause_s((now - since_ns) / _NS, interval_ms)
-        await anyio.sleep(min(pause, max(deadline_ns() - now, 0) / _NS))
+    with pace.joined():
+        while True:
+            left_ns = deadline_ns() - monotonic_ns()
+            is_last = left_ns <= 0
+            outcome = await probe.readiness(None if is_last else left_ns / _NS)
+            if isinstance(outcome, Ready):
+                return outcome
+            if outcome.kind not in met:
+                met.add(outcome.kind)
+                if on_first is not None:
+                    on_first(outcome)
+            now = monotonic_ns()
+            if is_last and deadline_ns() <= now:
+                return Expired(outcome, (now - since_ns) // 1_000_000)
+            pause = pace.pause_s((now - since_ns) / _NS, interval_ms)
+            await anyio.sleep(min(pause, max(deadline_ns() - now, 0) / _NS))

@@ -190,6 +190,7 @@ class Attempt:
                 since_ns=supervision.launched_monotonic_ns or monotonic_ns(),
                 deadline_ns=loading.deadline_ns,
                 monotonic_ns=monotonic_ns,
+                pace=self._house.pace,
                 on_first=self._warn_of,
             )
             race.cancel_scope.cancel()

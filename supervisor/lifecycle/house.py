@@ -13,6 +13,7 @@ from supervisor.contracts.event import Event
 from supervisor.contracts.instance import DockerHandle, HandleReference, ProcessHandle
 from supervisor.contracts.paths import Paths
 from supervisor.devices.inventory import Inventory
+from supervisor.health.pacing import Pace
 from supervisor.instances.state import Now
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
@@ -44,6 +45,8 @@ class House:
     """Threads that look at models and programs, which may lie on a mount that hangs."""
     reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
     """Threads that read engine logs."""
+    pace: Pace = field(default_factory=Pace)
+    """Of the probes of all engines that load."""
     models: Library = field(default_factory=Library)
     """What models' files were found to say, for as long as they do not change."""
     at: Callable[[str], None] = field(default=_pass)

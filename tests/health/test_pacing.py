@@ -1,8 +1,10 @@
+from contextlib import ExitStack
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.health.pacing import look_pause_s, probe_pause_s
+from supervisor.health.pacing import PROBES_PER_S, Pace, look_pause_s
 
 
 @pytest.mark.parametrize(
@@ -21,19 +23,31 @@ from supervisor.health.pacing import look_pause_s, probe_pause_s
 def test_the_pause_is_a_share_of_the_wait(
     waited_s: float, interval_ms: int, pause_s: float
 ) -> None:
-    assert probe_pause_s(waited_s, interval_ms) == pytest.approx(pause_s)
+    assert Pace().pause_s(waited_s, interval_ms) == pytest.approx(pause_s)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 60_000))
 def test_it_never_shrinks_and_stays_within_its_bounds(a: float, b: float, interval: int) -> None:
     low, high = sorted((a, b))
-    assert probe_pause_s(low, interval) <= probe_pause_s(high, interval) <= interval / 1000
+    assert Pace().pause_s(low, interval) <= Pace().pause_s(high, interval) <= interval / 1000
     assert 0.0005 <= look_pause_s(low) <= look_pause_s(high) <= 0.01
 
 
 def test_a_load_of_ten_minutes_takes_some_two_thousand_probes() -> None:
     waited, probes = 0.0, 0
     while waited < 600:
-        waited += probe_pause_s(waited, 5_000)
+        waited += Pace().pause_s(waited, 5_000)
         probes += 1
     assert probes < 2_800
+
+
+def test_a_crowd_shares_one_budget_which_who_is_alone_does_not_feel() -> None:
+    pace = Pace()
+    with ExitStack() as crowd:
+        crowd.enter_context(pace.joined())
+        assert pace.pause_s(0, 1_000) == 0.005
+        for _ in range(199):
+            crowd.enter_context(pace.joined())
+        assert 200 / pace.pause_s(0, 1_000) == pytest.approx(PROBES_PER_S)
+        assert pace.pause_s(0, 50) == 0.05, "the engine's own interval is kept"
+    assert pace.pause_s(0, 1_000) == 0.005

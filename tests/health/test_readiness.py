@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from supervisor.health.outcome import NotReady, Outcome, Ready
+from supervisor.health.pacing import Pace
 from supervisor.health.readiness import Expired, wait_ready
 from tests.health.parts import (
     EVERY,
@@ -57,6 +58,7 @@ async def wait(script: Script, deadline_ms: int = 100, **more: object) -> Ready 
         since_ns=0,
         deadline_ns=lambda: deadline_ms * MS,
         monotonic_ns=script.clock,
+        pace=Pace(),
         **more,  # type: ignore[arg-type]
     )
 
@@ -94,6 +96,7 @@ async def test_progress_moves_the_deadline_even_in_the_last_probe() -> None:
         since_ns=0,
         deadline_ns=lambda: (100 if script.now <= 150 * MS else 1_000) * MS,
         monotonic_ns=script.clock,
+        pace=Pace(),
     )
     assert verdict == Ready("late")
 
@@ -124,6 +127,7 @@ async def _wait_for(probe: object, deadline_ms: int) -> Ready | Expired:
         since_ns=began,
         deadline_ns=lambda: began + deadline_ms * MS,
         monotonic_ns=time.monotonic_ns,
+        pace=Pace(),
     )
 
 

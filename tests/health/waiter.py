@@ -9,6 +9,7 @@ from ipaddress import ip_address
 
 import anyio
 
+from supervisor.health.pacing import Pace
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import wait_ready
 from tests.health.parts import FdOwner, check
@@ -26,6 +27,7 @@ async def main() -> None:
             since_ns=began,
             deadline_ns=lambda: began + deadline_ms * 1_000_000,
             monotonic_ns=time.monotonic_ns,
+            pace=Pace(),
         )
     sys.stdout.write(f"{type(verdict).__name__}\n")
 
