@@ -68,6 +68,8 @@ class Lease:
         whole = [other for other in others if self._reach(other).parent is None]
         if device not in whole:
             return None
+        if (told := self._reach(device).place) is not None:
+            return told  # which counts the devices that a mask of the daemon's own hides
         addresses = [self._reach(other).pci_address or _address(other) for other in whole]
         if len(whole) > 1 and not all(addresses):
             return None
@@ -116,7 +118,10 @@ def selection(lease: Lease, runtime: EngineRuntimeKind) -> dict[str, str]:
     env: dict[str, str] = {}
     if cuda:
         # The order matters where devices are numbered; FASTEST_FIRST is no order of ours.
-        env |= {"CUDA_VISIBLE_DEVICES": ",".join(cuda), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        env |= {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(_cuda, cuda)),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        }
     if rocm:
         env |= _rocm(lease, rocm)
     if xpu:
@@ -127,6 +132,11 @@ def selection(lease: Lease, runtime: EngineRuntimeKind) -> dict[str, str]:
 def within(name: str, own: str, written: str) -> bool:
     """A launch may narrow or reorder a mask, and choose CUDA's order: ids mean the same in any."""
     return name == "CUDA_DEVICE_ORDER" or set(own.split(",")) <= set(written.split(","))
+
+
+def _cuda(device: DeviceId) -> str:
+    """Without NVML a Jetson's one GPU has no id but a number."""
+    return device.removeprefix("tegra:")
 
 
 def _rocm(lease: Lease, devices: Sequence[DeviceId]) -> dict[str, str]:

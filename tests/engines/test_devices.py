@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from supervisor.contracts.device import DeviceAccess
 from supervisor.contracts.engine import DeviceRequest, EngineRuntimeKind, LaunchPlan, Mount
+from supervisor.contracts.host import Accelerator
 from supervisor.engines.devices import DEVICE_VARIABLES, apply_devices
 from supervisor.engines.llamacpp import SPEC
 from supervisor.engines.picking import lease_violation
@@ -66,6 +67,23 @@ def test_a_process_sees_its_lease_and_nothing_else(devices: list[str], env: dict
 )
 def test_a_container_numbers_devices_anew(devices: list[str], env: dict[str, str]) -> None:
     assert applied(*devices, runtime="docker") == env
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "variable", "number"),
+    [
+        ("xpu", "intel:0000:83:00.0", "ZE_AFFINITY_MASK", "3"),
+        ("rocm", "amd:0000:c3:00.0", "ROCR_VISIBLE_DEVICES", "3"),
+        ("cuda", "tegra:0", "CUDA_VISIBLE_DEVICES", "0"),
+    ],
+)
+def test_a_number_counts_devices_that_a_mask_of_the_daemons_own_hides(
+    kind: Accelerator, device: str, variable: str, number: str
+) -> None:
+    """GPU-4: else the engine would be given somebody else's."""
+    plan = SPEC.plan(request(devices=(device,)))
+    env = apply_devices(plan, {device: kind}, {device: DeviceAccess(place=3)}).env
+    assert env[variable] == number
 
 
 MIG = "MIG-33333333-3333-3333-3333-333333333333"
