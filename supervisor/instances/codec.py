@@ -117,15 +117,25 @@ class Remains:
     nonce: str | None
     devices: tuple[DeviceId, ...] | None
     """Null: nothing tells, which is not the same as none."""
+    boot_id: str | None = None
+    """Of the machine's run in which it was written."""
+    confined: bool = False
+    """A cgroup was made for its engine."""
+    started: bool = True
+    """False where it says that nothing had been started yet."""
 
 
 def salvage(data: bytes) -> Remains:
-    """The nonce and the devices out of anything, a record cut in half included."""
+    """What can be told out of anything, a record cut in half included."""
     nonce = re.search(rb'"nonce"\s*:\s*("[^"\\]+")', data)
     devices = re.search(rb'"devices"\s*:\s*(\[[^\[\]{}]*\])', data)
+    boot = re.search(rb'"bootId"\s*:\s*("[^"\\]+")', data)
     return Remains(
         _decoded(nonce, str) if nonce else None,
         _decoded(devices, tuple[DeviceId, ...]) if devices else None,
+        boot_id=_decoded(boot, str) if boot else None,
+        confined=re.search(rb'"cgroup"\s*:\s*"[^"]', data) is not None,
+        started=re.search(rb'"ref"\s*:\s*null', data) is None,
     )
 
 

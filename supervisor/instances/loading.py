@@ -51,6 +51,10 @@ class Quarantined:
     """Null: nothing in it tells."""
     known: bool
     """It was in quarantine before this start."""
+    boot_id: str | None = None
+    confined: bool = False
+    started: bool = True
+    """As in ``Remains``."""
 
 
 @dataclass(slots=True)
@@ -192,6 +196,9 @@ def _report(path: Path, name: str, why: Unreadable, *, known: bool) -> Quarantin
         nonce=remains.nonce,
         devices=remains.devices,
         known=known,
+        boot_id=remains.boot_id,
+        confined=remains.confined,
+        started=remains.started,
     )
 
 

@@ -1,9 +1,10 @@
 """Records that cannot be read or are lost, and the devices they keep from everybody.
 
 What cannot be read frees nothing. A process that still carries the lost record's marks keeps its
-devices; so does a record that says nothing at all, which keeps every device that nobody claims,
-until a person releases it. Only a record that names its nonce, and of which no process is left,
-holds nothing any more.
+devices; so does a record of which no process is found, for an engine can wipe its marks out, and
+one that says nothing at all keeps every device that nobody claims, until a person releases it. It
+holds nothing where its engine is gone for certain: it was never started, or by a machine that was
+restarted since, or it had a cgroup, and nobody is in there.
 
 A cgroup that we made for an engine, which lives in it and has no record at all, is such a case too.
 Nothing of it is ever ended by us, for nobody can say any more what it was to do.
@@ -32,6 +33,8 @@ class Case:
     """One unreadable file and what is known about its instance."""
 
     item: Quarantined
+    boot_id: str
+    """Of this run of the machine."""
     bearers: tuple[Bearer, ...] = ()
     looked: bool = field(default=False)
 
@@ -40,17 +43,25 @@ class Case:
         return bool(self.bearers)
 
     @property
+    def gone(self) -> bool:
+        """Nothing of it lives, for certain."""
+        item = self.item
+        if self.bearers or not self.looked:
+            return False
+        if item.reason in ("not-a-file", "lost") or not item.started:
+            return True
+        other_boot = item.boot_id is not None and item.boot_id != self.boot_id
+        return other_boot or (item.confined and item.nonce is not None)
+
+    @property
     def mute(self) -> bool:
         """Nothing tells whose devices these were: neither the file nor a process."""
-        if self.bearers:
-            return self.item.devices is None and not self.devices
-        said = self.item.nonce is not None or self.item.devices is not None
-        return not said and self.item.reason not in ("not-a-file", "lost")
+        return not self.gone and self.item.devices is None and not self.devices
 
     @property
     def devices(self) -> tuple[DeviceId, ...]:
-        """The devices that are certainly in use."""
-        if not self.bearers:
+        """The devices that are, or may be, in use."""
+        if self.gone:
             return ()
         told = [device for bearer in self.bearers for device in bearer.devices]
         return tuple(dict.fromkeys([*(self.item.devices or ()), *told]))
@@ -65,7 +76,8 @@ class Quarantine:
 
     def admit(self, items: Iterable[Quarantined], strays: Iterable[Stray]) -> None:
         """What loading the state directory could not read, and what it knows nothing about."""
-        self._cases = [Case(_lost(stray)) for stray in strays] + [Case(item) for item in items]
+        boot_id = self._house.clock.boot_id
+        self._cases = [Case(item, boot_id) for item in (*map(_lost, strays), *items)]
 
     async def look(self) -> None:
         """Look at each case once, and report it."""
