@@ -120,7 +120,7 @@ class BookingDesk:
             access=access,
             places=pci_places(found.snapshot.accelerators),
             taken_ports=lambda: taken_ports(self._records()),
-            rooms=lambda devices: rooms_of(order, devices, found.snapshot, self._records()),
+            rooms=lambda devices, now: rooms_of(order, devices, now, self._records()),
         )
 
     def devices(self, order: Order, found: Surroundings) -> Grant:

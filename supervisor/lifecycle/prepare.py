@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from supervisor.contracts.device import DeviceAccess
+from supervisor.contracts.device import DeviceAccess, DeviceSnapshot
 from supervisor.contracts.engine import (
     ComputeEngineSpec,
     EngineRuntimeKind,
@@ -93,7 +93,7 @@ class Preparation:
     """The numbers of its CUDA cards, for engines that know no ids."""
     taken_ports: Callable[[], frozenset[int]]
     """Those that records hold at this moment."""
-    rooms: Callable[[tuple[DeviceId, ...]], tuple[Room, ...]]
+    rooms: Callable[[tuple[DeviceId, ...], DeviceSnapshot], tuple[Room, ...]]
     """The memory of devices, as far as it is not used or claimed by others."""
 
     async def run(self, record: InstanceRecord) -> Prepared:
@@ -171,8 +171,9 @@ class Preparation:
         """An estimate, which never fails: what cannot be read in time is not known."""
         order = self.order
         serving = serving_of(order.engine, plan.argv, plan.env)
-        rooms = self.rooms(plan.devices)
         with anyio.move_on_after(FIT_S):
+            # Of this moment: another attempt may come long after the launch.
+            rooms = self.rooms(plan.devices, await self.house.inventory.snapshot())
             facts, beside = await anyio.to_thread.run_sync(
                 partial(read_models, self.house.models, model, serving),
                 abandon_on_cancel=True,

@@ -111,6 +111,8 @@ def _cache(
     if engine == "mlx":
         each = cache_bytes(engine, facts, serving, 1)
         return 0, "" if each is None else f"its cache grows with use, by {size(each)} a token"
+    if engine == "vllm" and serving.shrinks:
+        return 0, "it takes as much context as fits"
     if engine == "vllm" and any(room.on_cpu for room in rooms):
         return max(one or 0, VLLM_CPU_CACHE), ""
     if one is None:

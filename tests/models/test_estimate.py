@@ -76,6 +76,15 @@ def test_vllm_needs_more_than_its_fraction() -> None:
     assert fit.need_bytes == 16_060_522_496 + 16 * GIB + 2 * GIB
 
 
+def test_vllm_may_choose_its_context() -> None:
+    """``--max-model-len auto``."""
+    fit = judged("vllm", Serving(fraction=0.9, shrinks=True), card(24, total=24))
+    assert fit.fits is True
+    assert "as much context as fits" in fit.why
+    own = judged("vllm", Serving(fraction=0.9), card(24, total=24))
+    assert own.fits is False  # the model's 131072 tokens are 16 GiB
+
+
 def test_devices_in_step_are_as_good_as_the_fullest() -> None:
     fit = judged("vllm", vllm(8192), card(79), card(10))
     assert fit.free_bytes == 20 * GIB
