@@ -2,7 +2,7 @@
 # the checkout. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint bench golden
+.PHONY: help demo test chaos lint bench golden engines-check
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -10,7 +10,7 @@ CODE := $(wildcard supervisor tests bench examples)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 demo: .venv/.stamp ## serve a real small model under supervision, ask it a question, stop it
 	$(BIN)/python examples/demo.py
@@ -33,6 +33,9 @@ bench: .venv/.stamp ## measure, against controls and peers in the same run
 
 golden: .venv/.stamp ## rewrite the golden files from what the engines plan now
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/engines
+
+engines-check: .venv/.stamp ## let each engine's own parser read all golden plans (installs 3 GB once)
+	$(BIN)/python -m tests.parsers $(ENGINES)
 
 # The newest Python that runs, for a name on PATH may be a shim with nothing behind it. A Python
 # that cannot make a venv (Debian keeps that in python3-venv) leaves half a folder: it is removed,

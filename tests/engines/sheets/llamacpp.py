@@ -3,6 +3,9 @@
 from tests.engines.matrix import Sheet
 from tests.engines.sheets.common import EVERY, LINUX, NEUTRAL, over
 
+# The second is a default of its own, kept beside what a launch says.
+_TEMPLATE = {"enable_thinking": "false", "preserve_reasoning": "true"}
+
 SHEET = Sheet(
     hosts=(
         *LINUX,
@@ -11,12 +14,12 @@ SHEET = Sheet(
     docker=(*LINUX, "linux-x64-cpu", "linux-arm64-cpu"),
     always={
         "model.path": "/models/tiny.gguf",
-        "hostname": "127.0.0.1",
+        "hostnames": ["127.0.0.1"],
         "port": 21000,
         "model_alias": ["tiny"],
         "endpoint_metrics": True,
     },
-    inside={"hostname": "0.0.0.0", "port": 8080},
+    inside={"hostnames": ["0.0.0.0"], "port": 8080},
     knobs={
         "tensorParallel": ({"tensorParallel": 2}, {}),
         "pipelineParallel": ({"pipelineParallel": 2}, {}),
@@ -72,7 +75,7 @@ SHEET = Sheet(
         ),
         "metrics-again": over("--metrics", lands={}),
         "address": over(
-            "--host=0.0.0.0", "--port", "9001", lands={"hostname": "0.0.0.0", "port": 9001}
+            "--host=0.0.0.0", "--port", "9001", lands={"hostnames": ["0.0.0.0"], "port": 9001}
         ),
         "reasoning": over(
             "--reasoning-format=none",
@@ -81,7 +84,7 @@ SHEET = Sheet(
         ),
         "json": over(
             *("--chat-template-kwargs", '{"enable_thinking": false}'),
-            lands={"default_template_kwargs": {"enable_thinking": "false"}},
+            lands={"default_template_kwargs": _TEMPLATE},
         ),
     },
 )
