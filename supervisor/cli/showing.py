@@ -144,10 +144,9 @@ def _reason(view: InstanceView) -> str:
     if view.stop_asked:
         return "stopped" if view.state == "exited" else "stopping"
     if view.exit is not None:
-        if view.exit.signal:
-            return view.exit.signal
         code = view.exit.exit_code
-        return NOT_KNOWN if code is None else f"exit {code}"
+        how = view.exit.signal or (NOT_KNOWN if code is None else f"exit {code}")
+        return f"{how} ({view.exit.diagnosis.code})" if view.exit.diagnosis else how
     return (view.health.last or "") if view.state == "unhealthy" else ""
 
 

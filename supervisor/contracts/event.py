@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import UNSET, UnsetType, field
 
 from supervisor.contracts._base import Fact
-from supervisor.contracts.failure import LaunchFailure
+from supervisor.contracts.failure import Diagnosis, LaunchFailure
 from supervisor.contracts.host import DeviceId, NodeId
 from supervisor.contracts.instance import HandleReference
 
@@ -158,6 +158,8 @@ class Exited(EventBody, frozen=True, kw_only=True, tag="exited"):
     signal: str | None
     log_tail: str
     uptime_ms: int
+    diagnosis: Diagnosis | UnsetType = UNSET
+    """Such as: vLLM's 0 is no clean end, for its engine core died."""
     truncated: bool = False
 
 

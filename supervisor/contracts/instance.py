@@ -12,7 +12,7 @@ from supervisor.contracts.engine import (
     LaunchPlan,
     ServingOptions,
 )
-from supervisor.contracts.failure import LaunchFailure
+from supervisor.contracts.failure import Diagnosis, LaunchFailure
 from supervisor.contracts.host import DeviceId, NodeId
 
 RECORD_SCHEMA = 1
@@ -114,6 +114,8 @@ class ExitInfo(Fact, frozen=True, kw_only=True):
     exit_code: int | None
     signal: str | None
     at: str
+    diagnosis: Diagnosis | UnsetType = UNSET
+    """Of an exit that nobody asked for, after readiness; one before it is a failure."""
 
 
 class Supervision(Fact, frozen=True, kw_only=True):

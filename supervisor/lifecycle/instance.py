@@ -255,6 +255,7 @@ class Instance:
                     signal=exit_.signal,
                     log_tail=life.last_words.log_tail,
                     uptime_ms=life.uptime_ms(),
+                    diagnosis=life.last_words.diagnosis,
                 )
             )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from secrets import token_hex
 
 import anyio
+from msgspec import UNSET
 
 from supervisor.clock import rfc3339, rfc3339_in
 from supervisor.contracts.event import (
@@ -142,7 +143,7 @@ class Pause:
         """Free everything: the record goes, a tombstone stays."""
         life, house = self._life, self._life.house
         now = rfc3339(house.clock.wall())
-        exit_ = life.attempt.exit
+        exit_, words = life.attempt.exit, life.last_words
         life.failure = failure
         tombstone = Tombstone(
             record=life.record,
@@ -150,7 +151,12 @@ class Pause:
             failure=failure,
             exit=None
             if exit_ is None
-            else ExitInfo(exit_code=exit_.exit_code, signal=exit_.signal, at=now),
+            else ExitInfo(
+                exit_code=exit_.exit_code,
+                signal=exit_.signal,
+                at=now,
+                diagnosis=words.diagnosis if words else UNSET,
+            ),
         )
         await life.ledger.settle()
         house.at("ending")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.contracts.event import Exited
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
 from supervisor.engines.signatures import DOOM
-from tests.lifecycle.house import A, Home, free_port
+from tests.lifecycle.house import A, Home, free_port, until
 
 pytestmark = pytest.mark.anyio
 
@@ -70,3 +71,26 @@ async def test_tabbyapi_that_moves_to_the_next_port(home: Home, tmp_path: Path) 
     assert failure.diagnosis.code == "port-in-use"
     assert str(port) in failure.diagnosis.evidence
     assert "moves to the next one" in failure.diagnosis.summary
+
+
+async def test_an_exit_after_readiness_is_explained_as_well(home: Home) -> None:
+    """vLLM ends with 0 when its engine core was killed (seen on the real one); its log tells."""
+    died = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
+    model = home.folder / "m"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    await home.launch(
+        engine="vllm",
+        binary=home.stub("vllm", say=died, exit_after=0.5, exit_code=0),
+        model_path=str(model),
+        devices=(A,),
+    )
+    told = await home.seen(Exited)
+    assert told.exit_code == 0
+    assert told.diagnosis
+    assert told.diagnosis.code == "engine-died"
+    assert "ends with 0 even when" in told.diagnosis.summary
+    await until(lambda: home.supervisor.get("x").exit is not None)
+    ended = home.supervisor.get("x").exit
+    assert ended is not None
+    assert ended.diagnosis == told.diagnosis
