@@ -36,6 +36,7 @@ from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.host import cpu_model
 from supervisor.devices.inventory import Inventory
 from supervisor.devices.prober import Prober
+from supervisor.devices.roots import HOST, Roots
 from supervisor.devices.static import StaticProbe
 from supervisor.instances.durable import Step, no_step
 from supervisor.instances.state_dir import supervisor_id
@@ -64,11 +65,13 @@ async def run(
     reread: Callable[[], Config] | None = None,
     at: Callable[[str], None] = no_step,
     step: Step = no_step,
+    hardware: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Raises what keeps the daemon from serving at all.
 
     ``reread`` reads the configuration again, for a reload; without it there is nothing new in it.
-    ``at`` and ``step`` are told of each step of a life and of a file; only a test has use for them.
+    ``at`` and ``step`` are told of each step of a life and of a file, and ``hardware`` holds the
+    kernel's files about another host; only a test has use for them.
     """
     clock = SystemClock()
     unit = Unit(activation)
@@ -82,7 +85,7 @@ async def run(
     lag = JournalLag(bus)
     bus.attach(lag.watched(journal.record))
     cgroups = _cgroups(config, paths)
-    inventory = _inventory(config, paths, clock)
+    inventory = _inventory(config, paths, clock, hardware)
     try:
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
@@ -123,14 +126,19 @@ def _cgroups(config: Config, paths: Paths) -> Cgroups:
     return Cgroups(own_cgroup_root(supervisor_id(paths.state_dir)))
 
 
-def _inventory(config: Config, paths: Paths, clock: SystemClock) -> Inventory:
+def _inventory(
+    config: Config, paths: Paths, clock: SystemClock, hardware: Path | None
+) -> Inventory:
+    roots = HOST if hardware is None else Roots.under(hardware)
+    probed = config.devices.probe == "auto"
     return Inventory(
         (StaticProbe(config.devices.static), AppleProbe(), CpuProbe(cpu_model())),
         (paths.state_dir, paths.log_dir, *(it.model_path for it in config.recipes.values())),
         monotonic_ns=clock.monotonic_ns,
         wall=clock.wall,
         stamp=rfc3339,
-        prober=Prober() if config.devices.probe == "auto" else None,
+        prober=Prober(root=hardware) if probed else None,
+        roots=roots,
         env=os.environ,
         containers=Presence(socket_path(config.docker, os.environ)).look,
     )

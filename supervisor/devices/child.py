@@ -8,8 +8,10 @@ input ends or when nobody has asked for a while.
 
 import os
 import select
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NoReturn
 
@@ -69,8 +71,9 @@ class _Answers:
                 left = left[os.write(self._fd, left) :]
 
 
-def main(roots: Roots = HOST) -> NoReturn:
-    """Answer until the other side closes its end."""
+def main(arguments: Sequence[str] = ()) -> NoReturn:
+    """Answer until the other side closes its end. The argument is a made-up host's folder."""
+    roots = Roots.under(Path(arguments[0])) if arguments else HOST
     workers: dict[str, _Worker] = {}
     answers = _Answers()
     pending = b""
@@ -90,4 +93,4 @@ def main(roots: Roots = HOST) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

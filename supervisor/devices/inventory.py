@@ -111,7 +111,7 @@ class Inventory:
         if self._round is None and not fresh and self._latest and now - self._latest[0] <= FRESH_NS:
             return self._latest[1]
         if self._round is None:
-            paths = (*self._volumes, *self.more_volumes())
+            paths = dict.fromkeys((*self._volumes, *self.more_volumes()))
             loop = asyncio.get_running_loop()
             self._round = loop.run_in_executor(self._thread, self._take, paths)
             self._round.add_done_callback(lambda done: self._keep(now, done))

@@ -25,18 +25,21 @@ from supervisor.devices.traces import EXPECTED
 
 PATIENCE_S = 1.0
 """How long a round waits for an answer, its process's first one apart."""
-FIRST_PATIENCE_S = 5.0
+FIRST_PATIENCE_S = 15.0
 """Opening a driver attaches to every GPU in turn, a second each where nothing keeps them awake."""
 ABANDON_S = 30.0
 """A process that owes an answer for so long is ended."""
 RETRY_S = 5.0
 """Between one failure of a driver and the next attempt at it."""
+RENEW_S = 60.0
+"""A process that sees a lost device is made anew so often: a library looks for devices once."""
 DEATH_S = 0.5
 _SLICE_S = 0.25
 """Between two looks whether the daemon leaves."""
 _ROOT = str(Path(__file__).parents[2])
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); from supervisor.devices.child import main; main()"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from supervisor.devices.child import main; main(sys.argv[2:])"
 )
 COMMAND = (sys.executable, "-P", "-c", _PROGRAM, _ROOT)
 """Found where this file is, whatever folder the daemon was started in."""
@@ -70,9 +73,11 @@ class Prober:
         command: Sequence[str] = COMMAND,
         *,
         env: Mapping[str, str] | None = None,
+        root: Path | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._command = tuple(command)
+        """``root`` is where a made-up host's files are, below which all is looked for."""
+        self._command = (*command, str(root)) if root else tuple(command)
         self._env = None if env is None else dict(env)
         self._now = now
         self._child: subprocess.Popen[bytes] | None = None
@@ -80,6 +85,7 @@ class Prober:
         self._pending = b""
         self._vendors: dict[str, _Vendor] = {}
         self._worn = False
+        self._began = 0.0
         self._closed = False
         self._turn = threading.Lock()
 
@@ -127,7 +133,7 @@ class Prober:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
             )
-            self._pending, self._worn = b"", False
+            self._pending, self._worn, self._began = b"", False, self._now()
             assert self._child.stdout is not None
             os.set_blocking(self._child.stdout.fileno(), False)
         return self._child is not None
@@ -174,7 +180,8 @@ class Prober:
     def _take(self, reply: Reply) -> None:
         vendor = self._vendors[reply.probe]
         vendor.asked_at, vendor.trouble = None, None
-        self._worn = self._worn or reply.answer.state == "failed"
+        stale = bool(reply.answer.lost) and self._now() - self._began > RENEW_S
+        self._worn = self._worn or stale or reply.answer.state == "failed"
         if reply.answer.state == "failed" and vendor.answer and vendor.answer.accelerators:
             # Its devices did not go away because they cannot be asked about.
             vendor.trouble = reply.answer.reason or "it failed"

@@ -18,6 +18,11 @@ class Roots:
     etc: Path = Path("/etc")
     usr: Path = Path("/usr")
 
+    @classmethod
+    def under(cls, folder: Path) -> "Roots":
+        """The same places below a folder, as a test builds a host."""
+        return cls(**{name: folder / name for name in ("sys", "proc", "dev", "etc", "usr")})
+
 
 HOST = Roots()
 

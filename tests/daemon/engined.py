@@ -23,14 +23,17 @@ SOON = 20.0
 
 # It can be told to die at a step of some instance's life, as no signal from outside can hit it.
 PROGRAM = """
-import functools, importlib, os, signal, sys
+import functools, importlib, os, pathlib, signal, sys
 
 def die(step):
     if step == os.environ.get("DIE_AT"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 program = importlib.import_module("supervisor.daemon.main")
-program.run = functools.partial(program.run, at=die)
+hardware = os.environ.get("HARDWARE")
+program.run = functools.partial(
+    program.run, at=die, hardware=pathlib.Path(hardware) if hardware else None
+)
 sys.exit(program.main())
 """
 

@@ -16,6 +16,8 @@ from supervisor.client import Client, RpcError
 from supervisor.contracts.device import DeviceSnapshot
 from supervisor.contracts.failure import NoCapacity
 from tests.daemon.engined import Engined, stop
+from tests.devices.test_sysfs import JETSON
+from tests.devices.trees import card, roots
 from tests.parts.fake_nvml import MIB, FakeNvml, gpu, uuid
 
 SOON = 20.0
@@ -75,6 +77,42 @@ def test_unified_memory_is_one_pool(bare: Engined, nvml: FakeNvml) -> None:
         assert device.memory_used_bytes == used
     assert not discrete.unified_memory
     assert (discrete.memory_total_bytes, discrete.memory_used_bytes) == (None, None)
+
+
+def test_a_jetson_and_cards_by_sysfs(bare: Engined, tmp_path: Path) -> None:
+    """TEL-6: the kernel's own figures, each under the id of the card that they belong to."""
+    meminfo = f"MemTotal: {128 << 20} kB\nMemAvailable: {100 << 20} kB"
+    bare_card = {"vendor": "0x1002"}
+    full_card = {
+        "vendor": "0x1002",
+        "mem_info_vram_total": str(8 << 30),
+        "mem_info_vram_used": str(1 << 30),
+    }
+    hardware = tmp_path / "hardware"
+    roots(
+        hardware,
+        {
+            "proc/meminfo": meminfo,
+            **JETSON,
+            **card(0, "0000:03:00.0", bare_card, driver="amdgpu"),
+            **card(1, "0000:83:00.0", full_card, driver="amdgpu"),
+        },
+    )
+    client = bare.start(HARDWARE=str(hardware), LD_LIBRARY_PATH="")
+    shown = {it.id: it for it in client.snapshot().accelerators}
+    assert list(shown) == ["tegra:0", "amd:0000:03:00.0", "amd:0000:83:00.0", "cpu:0"]
+    jetson = shown["tegra:0"]
+    assert (jetson.utilization_pct, jetson.temperature_c) == (47.3, 45.5)
+    assert (jetson.memory_total_bytes, jetson.memory_used_bytes) == (128 << 30, 28 << 30)
+    assert shown["amd:0000:03:00.0"].memory_total_bytes is None
+    assert shown["amd:0000:83:00.0"].memory_used_bytes == 1 << 30
+    assert shown["cpu:0"].temperature_c == 48
+    facts = bare.folder / "facts.json"
+    binary = bare.stub(dump=str(facts))
+    client.launch(bare.params("j", devices=("tegra:0",), exclusive=True, binary=binary))
+    assert environment(facts)["CUDA_VISIBLE_DEVICES"] == "0"
+    client.launch(bare.params("a", devices=("amd:0000:83:00.0",), binary=binary))
+    assert environment(facts)["ROCR_VISIBLE_DEVICES"] == "1"
 
 
 def test_a_driver_mismatch_heals_without_a_restart(bare: Engined, nvml: FakeNvml) -> None:

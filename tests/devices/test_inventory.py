@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.config import StaticDevice
-from supervisor.contracts.device import DeviceAccess
+from supervisor.contracts.device import DeviceAccess, ThermalInfo
 from supervisor.contracts.host import Accelerator
 from supervisor.devices import host
 from supervisor.devices.cpu import CPU_DEVICE, CpuProbe
@@ -288,6 +288,22 @@ async def test_an_intel_processors_gpu_makes_no_accelerator() -> None:
     card = Held(ProbeAnswer(accelerators=(replace(own, unified_memory=False),)), "ok", 0.0)
     profile = await inventory(CpuProbe("p"), prober=Told(intel=card)).profile()
     assert profile.accelerator == "xpu"
+
+
+@pytest.mark.anyio
+async def test_every_temperature_is_told_and_the_processors_is_its_own() -> None:
+    warm = replace(nvidia("GPU-a").answer.accelerators[0], temperature_c=41.0)
+    package = ThermalInfo(label="coretemp Package id 0", celsius=52.0, source="cpu")
+    core = ThermalInfo(label="coretemp Core 0", celsius=50.0, source="cpu")
+    told = Told(
+        nvidia=Held(ProbeAnswer(accelerators=(warm,)), "ok", 0.0),
+        sensors=Held(ProbeAnswer(thermals=(core, package)), "ok", 0.0),
+    )
+    snapshot = await inventory(CpuProbe("p"), prober=told).snapshot()
+    card = ThermalInfo(label=f"{warm.name} GPU-a", celsius=41.0, source="gpu")
+    assert snapshot.thermals == (core, package, card)
+    assert [it.temperature_c for it in snapshot.accelerators] == [41, 52]
+    assert "temperature" in snapshot.capabilities
 
 
 @pytest.mark.anyio

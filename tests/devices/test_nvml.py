@@ -1,5 +1,6 @@
 """NVIDIA's devices through the real binding: every field alone, and every way to fail."""
 
+import psutil
 import pytest
 from msgspec import UNSET
 
@@ -142,6 +143,18 @@ def test_a_lost_gpu_does_not_hide_the_others(nvml: FakeNvml, ask: Ask, function:
     [lost] = ask().answer.lost
     assert lost.startswith("GPU 1")
     assert "is lost" in lost
+
+
+def test_a_gpu_that_was_lost_is_looked_for_anew(
+    nvml: FakeNvml, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library knows the devices that there were when it was opened."""
+    monkeypatch.setattr(prober, "RENEW_S", 0.0)
+    nvml.say(gpu(0), gpu(1), "fail * 15 1")
+    assert len(ask.devices()) == 1
+    assert psutil.Process().children() == []
+    nvml.say(gpu(0), gpu(1))
+    assert len(ask.devices()) == 2
 
 
 def test_no_library_is_no_nvidia_host() -> None:

@@ -21,13 +21,7 @@ def roots(folder: Path, tree: Tree = {}) -> Roots:  # noqa: B006 - it is not cha
             path.mkdir()  # reading it fails, even for root
         else:
             path.write_text(held + "\n")
-    return Roots(
-        sys=folder / "sys",
-        proc=folder / "proc",
-        dev=folder / "dev",
-        etc=folder / "etc",
-        usr=folder / "usr",
-    )
+    return Roots.under(folder)
 
 
 def card(at: int, address: str, files: Tree, *, driver: str) -> dict[str, str]:
