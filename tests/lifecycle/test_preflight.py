@@ -16,7 +16,9 @@ from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import resolve
 from supervisor.lifecycle.preflight import Problem
 from tests.lifecycle.house import Home
+from tests.models import shards
 from tests.models.ggufs import F32, Made, llama
+from tests.parts.real_llama import require
 
 
 async def refused(home: Home, reason: SpawnReason, **members: Any) -> str:
@@ -171,4 +173,15 @@ async def test_a_fifo_in_place_of_a_model_hangs_nobody(home: Home, tmp_path: Pat
     fifo = tmp_path / "m.gguf"
     os.mkfifo(fifo)
     await home.launch(model_path=str(fifo))
+    await home.stop()
+
+
+async def test_a_real_server_gets_a_split_model_by_any_of_its_parts(
+    home: Home, tmp_path: Path
+) -> None:
+    """llama-server itself refuses to start from the second: it wants the first (measured)."""
+    server = require("genuine-llama-server")
+    _, second = shards.write(tmp_path)
+    view = await home.launch(model_path=str(second), binary=str(server))
+    assert view.state == "ready"
     await home.stop()
