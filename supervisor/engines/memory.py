@@ -147,9 +147,11 @@ def _mlx(said: _Said) -> Serving:
 
 def _exllamav3(said: _Said) -> Serving:
     """TabbyAPI; ``--cache-mode`` is FP16, or the bits of keys and values, such as 8,6."""
-    keys, _, values = (said.text("--cache-mode") or "FP16").lower().partition(",")
+    mode = said.text("--cache-mode", "TABBY_MODEL_CACHE_MODE") or "FP16"
+    keys, _, values = mode.lower().partition(",")
+    length = said.number("--max-seq-len", "TABBY_MODEL_MAX_SEQ_LEN")
     return Serving(
-        context=said.number("--cache-size") or said.number("--max-seq-len"),
+        context=said.number("--cache-size", "TABBY_MODEL_CACHE_SIZE") or length,
         key_type=_bits(keys),
         value_type=_bits(values or keys),
         micro_batch=said.number("--chunk-size") or 2048,

@@ -98,6 +98,7 @@ def test_sglang_mlx_and_tabby() -> None:
     its = said("exllamav3", "--max-seq-len 8192 --cache-size 16384 --cache-mode 8,4")
     assert (its.context, its.key_type, its.value_type) == (16384, "int8", "int4")
     assert said("exllamav3", "").key_type == "float16"
+    assert said("exllamav3", "", TABBY_MODEL_CACHE_SIZE="512").context == 512
 
 
 @given(
