@@ -115,5 +115,8 @@ def _output(error: RpcError, name: str | None) -> str:
     if not isinstance(failure, ExitedEarly | UnhealthyTimeout) or name is None:
         return ""
     last = failure.log_tail.splitlines()[-TAIL_LINES:]
+    cause = failure.diagnosis.evidence if failure.diagnosis else ""
+    if cause and not any(cause in line for line in last):
+        last = [cause, "…", *last]
     shown = "".join(f"  | {printable(line)}\n" for line in last)
     return f"{shown}`enginectl logs {printable(name)}` shows all of its output."

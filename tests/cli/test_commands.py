@@ -15,7 +15,7 @@ from supervisor.client import RpcError
 from supervisor.contracts import rpc
 from supervisor.contracts.engine import ServingOptions
 from supervisor.contracts.event import LaunchFailed, Restarting
-from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
+from supervisor.contracts.failure import Diagnosis, ExitedEarly, UnhealthyTimeout
 from supervisor.contracts.instance import LaunchParams, PinnedHandle
 from supervisor.contracts.rpc import ErrorObject, Notification
 from tests.cli.conftest import Ran, Run
@@ -108,6 +108,19 @@ def test_a_failed_launch_shows_why_and_what_next(run: Run, served: Served) -> No
     assert "  | \\x1b[31mboom\n" in found.err
     assert "line 10\n" not in found.err
     assert "enginectl logs a" in found.err
+
+
+def test_the_line_that_tells_the_cause_is_shown_wherever_it_stands(
+    run: Run, served: Served
+) -> None:
+    cause = Diagnosis(code="c", summary="it is broken", hint="mend it", evidence="the very line")
+    tail = "the very line\n" + "".join(f"line {n}\n" for n in range(50))
+    served.supervisor.refusals["a"] = ExitedEarly(
+        exit_code=1, signal=None, log_tail=tail, diagnosis=cause
+    )
+    found = run(*LAUNCH)
+    assert "it is broken; mend it" in found.err
+    assert found.err.count("  | the very line\n  | …\n") == 1
 
 
 def test_a_name_that_is_taken_and_a_launch_that_is_invalid(run: Run) -> None:

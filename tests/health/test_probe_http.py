@@ -207,6 +207,19 @@ async def test_a_deep_check_finds_an_engine_that_is_well_and_does_not_work(
     assert seen == [b"GET /health", b"POST /v1/completions"]
 
 
+async def test_a_deep_check_that_is_refused_for_want_of_a_key_says_nothing() -> None:
+    def handle(conn: socket.socket) -> None:
+        guarded = b"GET /health" not in read_request(conn)
+        conn.sendall(with_body(b"", "401 Unauthorized") if guarded else OK)
+
+    deep = ReadyRequest(method="POST", path="/v1/completions", body='{"max_tokens": 1}')
+    with Server(handle) as server:
+        async with probe_of(server.port, health=replace(check(), deep=deep)) as probe:
+            outcome = await probe.deep()
+    assert isinstance(outcome, Ready)
+    assert outcome.text == "GET /health: HTTP 200"
+
+
 async def test_without_such_a_request_a_deep_check_is_the_ordinary_one() -> None:
     with Server(replies(OK)) as server:
         async with probe_of(server.port, health=check()) as probe:
