@@ -268,3 +268,19 @@ async def test_an_engine_that_speaks_tls_is_asked_in_tls(home: Home) -> None:
     assert view.state == "ready"
     assert (await home.supervisor.metrics("x")).metrics.requests_running == 2.0
     await home.stop()
+
+
+async def test_an_engine_that_thinks_before_it_answers(home: Home, tmp_path: Path) -> None:
+    """SGLang's health path generates a token: longer than the usual limit of one probe."""
+    model = tmp_path / "m"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    think = probe.DEFAULT_TIMEOUT_MS / 1000 + 0.5
+    thinker = home.stub("sglang", think=think)
+    view = await home.launch(
+        engine="sglang", binary=thinker, model_path=str(model), devices=(A,), wait=False
+    )
+    await home.seen(Ready)
+    assert home.of(Ready)[0].waited_ms > probe.DEFAULT_TIMEOUT_MS
+    assert view.record.engine == "sglang"
+    await home.stop()

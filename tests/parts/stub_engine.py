@@ -26,6 +26,7 @@ KNOBS = {
     "load": "0",  # seconds until the model is "loaded"
     "loading": "503",  # meanwhile: 503, 200 (body says loading), refuse (does not listen), silent
     "health": "ok",  # afterwards: ok, 503, loading, redirect, endless, slow, hostile, silent, never
+    "think": "0",  # seconds before it answers on its health path
     "body": '{"status": "ok"}',  # of a healthy answer
     "metrics": "",  # text that /metrics answers with
     "http10": "",  # HTTP/1.0, closing at once
@@ -256,6 +257,8 @@ class Stub:
             while client.recv(1):
                 pass
             return False
+        if path == "/health":
+            time.sleep(self.seconds("think"))
         if mode == "silent":
             while client.recv(65536):
                 pass
