@@ -26,14 +26,24 @@ SECRET_FLAGS: frozenset[str] = frozenset(
 _PUBLIC = frozenset({"--ssl-keyfile"})
 """A whole flag, though it begins a secret one."""
 _SHORTEST_PREFIX = len("--hf-t")
-_SECRET_ENDING = re.compile(r"-(?:api-key|access-key|secret|secret-key|auth-token|password)$")
+_SECRET_WORD = r"(?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|credentials?)"
+_SECRET_TOKEN = r"(?:(?:access|api|auth|bearer|hf|hub)[_-]?)?token"
+"""Not any token: tokenizers have many, and none of theirs is a secret."""
+_SECRET_FLAG = re.compile(
+    rf"--?(?:[\w.-]*-)?(?:{_SECRET_WORD}|auth-token)|--?{_SECRET_TOKEN}|--auth"
+)
+_SECRET_MEMBER = re.compile(
+    rf'("(?:[\w-]*{_SECRET_WORD}|{_SECRET_TOKEN}|authorization)"\s*:\s*")((?:[^"\\]|\\.)+)',
+    re.IGNORECASE,
+)
+"""Of an object in JSON: what comes before the value, and the value."""
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"']*@")
 
 
 def is_secret_flag(name: str) -> bool:
     """Whether what follows this flag must not be shown."""
-    name = dashed(name)
-    if name in SECRET_FLAGS or _SECRET_ENDING.search(name):
+    name = dashed(name).lower()
+    if name in SECRET_FLAGS or _SECRET_FLAG.fullmatch(name):
         return True
     if name in _PUBLIC or not name.startswith("--") or len(name) < _SHORTEST_PREFIX:
         return False
@@ -41,11 +51,14 @@ def is_secret_flag(name: str) -> bool:
 
 
 def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """``argv`` with the values of secret flags, and names and passwords in URLs, masked."""
+    """``argv`` with the values of secret flags and of secret members of JSON objects masked, and
+    names and passwords in URLs.
+    """
     shown = list(argv)
     for position, start in _secrets(argv):
         shown[position] = shown[position][:start] + MASK
-    return tuple(_USERINFO.sub(f"{MASK}@", word) for word in shown)
+    plain = (_SECRET_MEMBER.sub(rf"\1{MASK}", word) for word in shown)
+    return tuple(_USERINFO.sub(f"{MASK}@", word) for word in plain)
 
 
 def secret_values(argv: Sequence[str]) -> tuple[str, ...]:
@@ -54,6 +67,8 @@ def secret_values(argv: Sequence[str]) -> tuple[str, ...]:
     for position, start in _secrets(argv):
         value = argv[position][start:]
         found += (value, *value.split(",")) if "," in value else (value,)
+    for word in argv:
+        found += (match[2] for match in _SECRET_MEMBER.finditer(word))
     return tuple(value for value in found if value and not value.startswith("--"))
 
 

@@ -435,6 +435,7 @@ class Attempt:
                 signal=exit_.signal if exit_ else None,
             ),
             self._house.reading,
+            redactor.text,
         )
         if words.diagnosis is None:
             return redactor.tail(words.tail), UNSET

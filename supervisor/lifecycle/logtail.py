@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from supervisor.contracts.failure import Diagnosis
 from supervisor.logs.reading import tail_text
+from supervisor.logs.text import Mask
 
 READ_SECONDS = 0.5
 """A log on a hung file system must not hold back the news of an exit."""
@@ -32,19 +33,22 @@ async def read_last_words(
     search: int,
     diagnose: Callable[[str], Diagnosis | None],
     threads: anyio.CapacityLimiter,
+    mask: Mask,
 ) -> LastWords:
-    """The lines at the log's end, and the cause that its last ``search`` bytes tell."""
+    """The lines at the log's end, and the cause that its last ``search`` bytes tell; masked."""
     if path is None:
         return _look("", diagnose)
     with anyio.move_on_after(READ_SECONDS):
         return await anyio.to_thread.run_sync(
-            partial(_read, path, search, diagnose), abandon_on_cancel=True, limiter=threads
+            partial(_read, path, search, diagnose, mask), abandon_on_cancel=True, limiter=threads
         )
     return _look("", diagnose)
 
 
-def _read(path: str, search: int, diagnose: Callable[[str], Diagnosis | None]) -> LastWords:
-    return _look(tail_text(path, search), diagnose)
+def _read(
+    path: str, search: int, diagnose: Callable[[str], Diagnosis | None], mask: Mask
+) -> LastWords:
+    return _look(tail_text(path, search, mask), diagnose)
 
 
 def _look(log: str, diagnose: Callable[[str], Diagnosis | None]) -> LastWords:

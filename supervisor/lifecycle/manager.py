@@ -69,6 +69,7 @@ from supervisor.lifecycle.fitting import refuse_misfit
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
+from supervisor.lifecycle.logfolders import forget_logs
 from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.pins import UNTOUCHABLE, Pins, is_pin
 from supervisor.lifecycle.preflight import Problem
@@ -103,6 +104,7 @@ class LocalSupervisor(Supervisor):
         self._reread = reread
         self._instances: dict[str, Instance] = {}
         self._tombstones: dict[str, Tombstone] = {}
+        self._forgotten = anyio.Event()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._quarantine = Quarantine(house)
         self._strangers = Strangers(house, self._instances.values, self._quarantine)
@@ -129,6 +131,7 @@ class LocalSupervisor(Supervisor):
             self._keep_house("rounds", rounds.run)
             self._keep_house("devices", DeviceWatch(self._house).run)
             self._keep_house("records", partial(watch_records, self._house.store, self._all))
+            self._keep_house("forgotten-logs", self._forget_logs)
             await self._known()
             task_status.started(taken_up)
             await self._autostart()
@@ -238,6 +241,17 @@ class LocalSupervisor(Supervisor):
         self._tombstones[instance.name] = tombstone
         while len(self._tombstones) > self._house.config.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
+            self._forgotten.set()
+
+    async def _forget_logs(self) -> None:
+        """Those of instances that are neither there nor remembered, whenever one is forgotten."""
+        while True:
+            known = {*self._instances, *self._tombstones, *self._quarantine.names}
+            await anyio.to_thread.run_sync(
+                forget_logs, self._house.paths.log_dir, known, abandon_on_cancel=True
+            )
+            await self._forgotten.wait()
+            self._forgotten = anyio.Event()
 
     # ── launch ───────────────────────────────────────────────────────────────
 

@@ -12,7 +12,6 @@ from supervisor.contracts.failure import InstallFailed, LaunchFailure, SpawnFail
 from supervisor.failures import bounded
 from supervisor.instances.ports import port_state
 from supervisor.lifecycle.order import Order
-from supervisor.logs.series import remove
 from supervisor.runtimes.scripts import interpreter_words
 
 
@@ -120,24 +119,3 @@ def _listener(port: int) -> str:
     except psutil.Error:
         return "another listener"
     return "another listener"
-
-
-def make_log_path(log_dir: str, name: str, stem: str, keep: int = 5) -> str:
-    """The path of a new log in the instance's own folder, where the oldest ones make room.
-
-    Raises ``Problem`` where the folder cannot be made.
-    """
-    folder = os.path.join(log_dir, "engines", name)
-    try:
-        os.makedirs(folder, mode=0o750, exist_ok=True)
-        logs = sorted(entry for entry in os.listdir(folder) if entry.endswith(".log"))
-        for old in logs[: max(0, len(logs) - keep + 1)]:
-            remove(os.path.join(folder, old))
-    except OSError as error:
-        raise Problem(
-            SpawnFailed(
-                detail=f"no log can be written in {folder}: {error.strerror}",
-                reason="log-unwritable",
-            )
-        ) from error
-    return os.path.join(folder, f"{stem}.log")

@@ -32,13 +32,13 @@ from supervisor.lifecycle.deadline import cap_ms
 from supervisor.lifecycle.errors import InvalidLaunch
 from supervisor.lifecycle.fitting import is_advisory, read_models, refuse_misfit
 from supervisor.lifecycle.house import House
+from supervisor.lifecycle.logfolders import make_log_path
 from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import (
     Problem,
     check_port,
     find_program,
-    make_log_path,
     wanted_program,
 )
 from supervisor.models.estimate import estimate, unknown

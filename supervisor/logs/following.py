@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
-from supervisor.logs.reading import Chunk, Mask, as_it_is, read_from
+from supervisor.logs.reading import Chunk, read_from
+from supervisor.logs.text import Mask, as_it_is
 
 PERIOD_S = 0.2
 IDLE_PERIODS = 5

@@ -17,6 +17,7 @@ import structlog
 from supervisor.contracts.config import LogsConfig
 from supervisor.logs.growth import Grown, Growth, Sift
 from supervisor.logs.rotation import Rotation, rotate
+from supervisor.logs.rounds import HANG_S, Rounds
 
 LOOK_S = 0.25
 """Between two looks at the logs of engines that start."""
@@ -66,6 +67,7 @@ class LogKeeper:
     _kept: dict[str, _Kept] = field(default_factory=dict)
     _readings: list[_Reading] = field(default_factory=list)
     _news: anyio.Event = field(default_factory=anyio.Event)
+    _rounds: Rounds = field(default_factory=Rounds)
 
     def keep(self, path: str, tell: Callable[[Rotation], None]) -> None:
         """Keep a log within bounds from now on, and ``tell`` what had to be done to it.
@@ -89,7 +91,9 @@ class LogKeeper:
         first time it has been called, if it had to be, when this is entered.
         """
         reading = _Reading(Growth(path, cursor, sift), tell)
-        first = await anyio.to_thread.run_sync(_quietly, reading.growth, abandon_on_cancel=True)
+        first: Grown[T] | None = None
+        with anyio.move_on_after(HANG_S):
+            first = await anyio.to_thread.run_sync(_quietly, reading.growth, abandon_on_cancel=True)
         if first is not None:
             _call(tell, first)
         self._readings.append(reading)
@@ -117,24 +121,13 @@ class LogKeeper:
         self._news = anyio.Event()
 
     async def _tend(self, logs: list[_Kept]) -> None:
-        def tend() -> list[Rotation | None]:
-            return [kept.tend(self.limits) for kept in logs]
-
-        if not logs:
-            return
-        done = await anyio.to_thread.run_sync(tend, abandon_on_cancel=True)
-        for kept, rotation in zip(logs, done, strict=True):
+        done = await self._rounds.go(logs, lambda kept: kept.tend(self.limits))
+        for kept, rotation in done:
             if rotation is not None and self._kept.get(kept.path) is kept:
                 _call(kept.tell, rotation)
 
     async def _look(self, readings: tuple[_Reading, ...]) -> None:
-        def look() -> list[Grown[Any] | None]:
-            return [_quietly(reading.growth) for reading in readings]
-
-        if not readings:
-            return
-        grown = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
-        for reading, found in zip(readings, grown, strict=True):
+        for reading, found in await self._rounds.go(readings, lambda it: _quietly(it.growth)):
             # It may have been left while the thread was at it.
             if found is not None and reading in self._readings:
                 _call(reading.tell, found)

@@ -1,13 +1,12 @@
 """Lines out of an engine's log: its end, or what came behind a place. All of it blocks."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from supervisor.logs.series import Series, consistently
-from supervisor.logs.text import clean, split
+from supervisor.logs.text import Mask, as_it_is, clean, split
 
 WINDOW_BYTES = 4 << 20
 """How far back a tail looks for the lines it was asked for."""
@@ -19,9 +18,6 @@ _REPLY_LEAST = 95_000
 _REPLY_PER_LINE = 1_900
 _REPLY_MOST = 4 << 20
 
-Mask = Callable[[str], str]
-"""Hides a launch's secrets in a line of its log."""
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -29,10 +25,6 @@ class Chunk:
 
     lines: tuple[str, ...]
     cursor: int
-
-
-def as_it_is(line: str) -> str:
-    return line
 
 
 def tail(path: str, lines: int, mask: Mask = as_it_is, *, unfinished: bool = True) -> Chunk:
@@ -47,7 +39,7 @@ def tail(path: str, lines: int, mask: Mask = as_it_is, *, unfinished: bool = Tru
         room = min(_REPLY_MOST, max(_REPLY_LEAST, lines * _REPLY_PER_LINE))
         kept: list[str] = []
         for piece in reversed(pieces):
-            line = mask(clean(piece))
+            line = clean(piece, mask)
             room -= len(msgspec.json.encode(line)) + 1
             if room < 0 and kept:
                 break
@@ -60,12 +52,12 @@ def tail(path: str, lines: int, mask: Mask = as_it_is, *, unfinished: bool = Tru
         return Chunk((), 0)
 
 
-def tail_text(path: str, limit: int) -> str:
+def tail_text(path: str, limit: int, mask: Mask = as_it_is) -> str:
     """The lines within the last ``limit`` bytes, from a line's start on where there is one."""
 
     def work(series: Series) -> str:
         pieces, _ = _last(series, limit, limit, unfinished=True)
-        return "".join(clean(piece) + "\n" for piece in pieces)
+        return "".join(clean(piece, mask) + "\n" for piece in pieces)
 
     try:
         return consistently(path, work)
@@ -96,7 +88,7 @@ def read_from(path: str, cursor: int, mask: Mask = as_it_is, *, unfinished: bool
         if not used and not at_end:
             # A line longer than a step is given in pieces: to wait for its end would be for good.
             pieces, used = split(data, unfinished=True)
-        return Chunk((*note, *(mask(clean(piece)) for piece in pieces)), at + used)
+        return Chunk((*note, *(clean(piece, mask) for piece in pieces)), at + used)
 
     try:
         return consistently(path, work)

@@ -19,7 +19,8 @@ from supervisor.contracts.rpc import LogNotice, SubscriptionEnded
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.errors import NoSuchInstance
 from supervisor.logs.following import IDLE_PERIODS, PERIOD_S, Follower
-from supervisor.logs.reading import Chunk, Mask
+from supervisor.logs.reading import Chunk
+from supervisor.logs.text import Mask
 from supervisor.rpc.envelope import encode_notice
 from supervisor.rpc.faults import Fault, error_of
 

@@ -24,6 +24,14 @@ from supervisor.engines.secrets import mask_argv, secret_values
         (["--proxy", "http://u:S1@p:1/x"], ["--proxy", "http://***@p:1/x"]),
         (['{"url": "redis://:S1@h/0"}'], ['{"url": "redis://***@h/0"}']),
         (["--api-key"], ["--api-key"]),
+        (["--token", "S1", "--port", "1"], ["--token", "***", "--port", "1"]),
+        (["--passwd", "S1"], ["--passwd", "***"]),
+        (["--auth=S1"], ["--auth=***"]),
+        (["--API-KEY", "S1"], ["--API-KEY", "***"]),
+        (["--Api_Key=S1"], ["--Api_Key=***"]),
+        (["--x", '{"api_key":"S1"}'], ["--x", '{"api_key":"***"}']),
+        (['--x={"a": {"apiKey" : "S\\"1"}, "b": 1}'], ['--x={"a": {"apiKey" : "***"}, "b": 1}']),
+        (['{"Authorization": "Bearer S1"}'], ['{"Authorization": "***"}']),
     ],
 )
 def test_secrets_are_masked(argv: list[str], shown: list[str]) -> None:
@@ -38,6 +46,7 @@ def test_secrets_are_masked(argv: list[str], shown: list[str]) -> None:
         ["--ssl-keyfile", "/etc/key.pem", "--api-key-file", "/etc/keys"],
         ["--max-num-batched-tokens", "512", "--tokenizer", "x", "--reasoning-start-token", "<t>"],
         ["--api", "x", "http://host/a@b"],
+        ["--authors", "x", "--token-ids", "1", '{"eos_token": "</s>", "max_tokens": 4}'],
     ],
 )
 def test_the_rest_stays_readable(argv: list[str]) -> None:
@@ -47,6 +56,7 @@ def test_the_rest_stays_readable(argv: list[str]) -> None:
 def test_the_values_are_told_for_masking_them_elsewhere() -> None:
     argv = ["--api-key", "one,two", "--port", "1", "--hf-token=three", "--hf-token", "--verbose"]
     assert secret_values(argv) == ("one,two", "one", "two", "three")
+    assert secret_values(['{"api_key": "four"}', "--token=five"]) == ("five", "four")
 
 
 @pytest.mark.parametrize(

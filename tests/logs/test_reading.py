@@ -20,6 +20,14 @@ def _log(tmp_path: Path, data: bytes) -> str:
     return str(path)
 
 
+def test_what_is_masked_is_masked_before_a_long_line_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * (LINE_BYTES - 4) + b"s3cret" + b"y" * 100)
+    [line] = tail(str(log), 1, lambda text: text.replace("s3cret", "***")).lines
+    assert "s3c" not in line
+    assert "x***" in line
+
+
 def test_an_endless_line_progress_bars_and_then_ordinary_lines(tmp_path: Path) -> None:
     data = b"x" * 300_000 + b"\n" + b"".join(b"%d%%\r" % n for n in range(20_000))
     data += b"".join(b"INFO line %d of an engine that talks a lot\n" % n for n in range(50_000))
