@@ -191,6 +191,8 @@ class LaunchRequest(Fact, frozen=True, kw_only=True):
     ready_limit_ms: int | UnsetType = UNSET
     """The longest that readiness may take here, where it is not the engine's usual deadline. An
     engine's own limits are raised with it."""
+    host_network: bool = False
+    """A container that shares the host's network, where no port is published for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,8 +50,11 @@ class Place:
     mounts: tuple[Mount, ...] = ()
 
 
-def in_container(request: LaunchRequest, container: Container, port: int) -> Place:
-    """Inside, the engine listens everywhere on its image's port; outside, where it is asked to."""
+def in_container(request: LaunchRequest, container: Container, host: str, port: int) -> Place:
+    """Inside, the engine listens everywhere on its image's port; outside, where it is asked to.
+
+    On the host's own network there is no inside: it listens where it is asked to.
+    """
     path = request.model_path.rstrip("/") or "/"
     folder, inside = posixpath.split(path)
     if hub := _HUB.fullmatch(path):
@@ -61,12 +64,13 @@ def in_container(request: LaunchRequest, container: Container, port: int) -> Pla
         mount = Mount(from_=folder, to=container.models, read_only=True)
     else:
         mount = Mount(from_=path, to=_joined(container.models, path), read_only=True)
+    inner = port if request.host_network else container.port
     caches = (Mount(from_=name, to=to, read_only=False) for name, to in container.caches.items())
     return Place(
-        listen_host=EVERYWHERE,
-        listen_port=container.port,
+        listen_host=host if request.host_network else EVERYWHERE,
+        listen_port=inner,
         model=f"{container.models}/{inside}",
-        port=PortBinding(container=container.port, host=port),
+        port=PortBinding(container=inner, host=port),
         mounts=(mount, *caches),
     )
 

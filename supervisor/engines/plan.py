@@ -104,8 +104,9 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
     port = address.port or request.port
     in_docker = request.runtime == "docker"
     if in_docker:
-        place = in_container(request, rows.container, port)
-        if inner := [one for one in given if one.flag in (spelling.host, spelling.port)]:
+        place = in_container(request, rows.container, bind_host, port)
+        inner = [one for one in given if one.flag in (spelling.host, spelling.port)]
+        if inner and not request.host_network:
             notes.append(_inner_note(inner, place))
             given = tuple(one for one in given if one not in inner)
     else:

@@ -69,8 +69,9 @@ class BookingDesk:
         host = _as_leased(host, snapshot, order.devices or ())
         spec, runtime = self._supported(order, host)
         bind_host = order.bind_host
-        if runtime == "docker" and not order.host_named:
-            bind_host = self._house.config.docker.publish
+        docker = self._house.config.docker
+        if runtime == "docker" and docker.network == "bridge" and not order.host_named:
+            bind_host = docker.publish
         address = await _address(bind_host)
         foreign = await self._strangers.among(snapshot)
         return Surroundings(

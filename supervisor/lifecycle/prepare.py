@@ -151,6 +151,7 @@ class Preparation:
             docker_image=order.docker_image,
             binary=sought.binary,
             ready_limit_ms=self._ready_limit_ms(),
+            host_network=self.house.config.docker.network == "host",
         )
 
     def _ready_limit_ms(self) -> int:

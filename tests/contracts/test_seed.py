@@ -82,7 +82,7 @@ OURS: dict[type[msgspec.Struct], str] = {
     "deep?:ReadyRequest",
     engine.LaunchPlan: """bindHost?:string shmBytes?:number ulimits?:{number} groups?:[number]
         deviceRequests?:[DeviceRequest] deviceNodes?:[string] securityOpts?:[string]""",
-    engine.LaunchRequest: "readyLimitMs?:number",
+    engine.LaunchRequest: "readyLimitMs?:number hostNetwork?:boolean",
     engine.EngineSupport: "needs?:string without?:{string}",
     instance.ProcessHandle: "pidfdInode?:number",
     instance.InstanceRecord: "supervision?:Supervision",
