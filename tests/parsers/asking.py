@@ -53,7 +53,7 @@ def words_of(path: Path) -> list[str]:
     launch = golden.launch_of(path)
     argv = list(spec_of(launch).plan(launch).argv)
     if launch.engine == "vllm":  # its parser is the whole command's
-        return argv[1:] if launch.runtime == "process" else ["serve", *argv]
+        return argv[argv.index("serve") :] if launch.runtime == "process" else ["serve", *argv]
     first = next(place for place, word in enumerate(argv) if word in _FIRST[launch.engine])
     return argv[first:]
 
