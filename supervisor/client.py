@@ -272,18 +272,26 @@ class Client:
 
         Goes on where it was when the daemon is started again meanwhile, which takes it seconds.
         """
+        for told in self.follow_raw(name, lines):
+            yield msgspec.json.decode(told, type=_Lines).lines
+
+    def follow_raw(self, name: str, lines: int = 100) -> Iterator[bytes]:
+        """The same as it comes: a result of ``instance.logs``, then params of ``log``
+        notifications; after a restart of the daemon another result.
+        """
         params = LogsParams(name=name, lines=lines, follow=True)
         lost_at: float | None = None
         while True:
             try:
-                begun = self.call("instance.logs", params, LogLines)
+                reply = self.raw("instance.logs", params)
+                begun = msgspec.json.decode(reply, type=LogLines)
                 lost_at = None
                 params = LogsParams(name=name, follow=True, log=begun.log, after=begun.cursor)
-                yield begun.lines
+                yield reply
                 for told in self.notices(begun.subscription or ""):
                     notice = msgspec.json.decode(told.params, type=LogNotice)
                     params = LogsParams(name=name, follow=True, log=notice.log, after=notice.cursor)
-                    yield notice.lines
+                    yield bytes(told.params)
                 return
             except DaemonUnreachable:
                 now = time.monotonic()
@@ -380,6 +388,12 @@ def _notification(message: _Message) -> Notification:
     assert message.method is not UNSET
     params = msgspec.Raw(b"{}") if message.params is UNSET else message.params
     return Notification(method=message.method, params=params)
+
+
+class _Lines(msgspec.Struct):
+    """As much of an answer about a log as is for reading."""
+
+    lines: tuple[str, ...]
 
 
 class _Subscribed(msgspec.Struct):

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, report
-from supervisor.cli.launching import show_state
+from supervisor.cli.launching import progress, show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
 from supervisor.contracts.engine import ENGINE_IDS
@@ -64,7 +64,8 @@ def stop(context: Context, args: argparse.Namespace) -> int:
 
 
 def restart(context: Context, args: argparse.Namespace) -> int:
-    reply = context.client.raw("instance.restart", _stop_params(args), timeout=None)
+    told = progress(context, args.name)
+    reply = context.client.raw("instance.restart", _stop_params(args), timeout=None, on_notice=told)
     return context.show(reply, InstanceView, show_state)
 
 
@@ -109,8 +110,9 @@ def cancel(context: Context, args: argparse.Namespace) -> int:
 def wait(context: Context, args: argparse.Namespace) -> int:
     timeout_ms = UNSET if args.timeout is None else args.timeout
     params = WaitParams(name=args.name, for_=args.until, timeout_ms=timeout_ms)
+    told = progress(context, args.name)
     try:
-        reply = context.client.raw("instance.wait", params, timeout=None)
+        reply = context.client.raw("instance.wait", params, timeout=None, on_notice=told)
     except RpcError as error:
         if error.failure is None:
             raise

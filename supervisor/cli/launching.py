@@ -52,13 +52,8 @@ def add_commands(add: Add) -> None:
 
 def launch_engine(context: Context, args: argparse.Namespace) -> int:
     client, params = context.client, launch_params(args)
-    steps = sys.stderr.isatty() and not context.json
     try:
-        on_notice = None
-        if params.wait is not False:
-            kinds = UNSET if steps else _OUTCOMES
-            client.subscribe(SubscribeParams(kinds=kinds, instances=(params.name,)))
-            on_notice = Progress(steps=steps, json=context.json)
+        on_notice = None if params.wait is False else progress(context, params.name)
         reply = client.raw("instance.launch", params, timeout=None, on_notice=on_notice)
     except KeyboardInterrupt:
         name = printable(params.name)
@@ -73,6 +68,14 @@ def launch_engine(context: Context, args: argparse.Namespace) -> int:
 def plan_launch(context: Context, args: argparse.Namespace) -> int:
     reply = context.client.raw("engine.plan", launch_params(args))
     return context.show(reply, PlanReply, _show_plan)
+
+
+def progress(context: Context, name: str) -> "Progress":
+    """Have the daemon tell how the attempts of this instance go, from now on."""
+    steps = sys.stderr.isatty() and not context.json
+    kinds = UNSET if steps else _OUTCOMES
+    context.client.subscribe(SubscribeParams(kinds=kinds, instances=(name,)))
+    return Progress(steps=steps, json=context.json)
 
 
 def show_state(view: InstanceView) -> None:
@@ -98,6 +101,8 @@ class Progress:
             return
         raw = msgspec.json.decode(notice.params, type=EventNotice).event
         event = msgspec.json.decode(raw)
+        if event.get("failure", {}).get("kind") == "already-running":
+            return  # another launch of this name was refused, which is none of its attempts
         if self._json:
             if event["kind"] in _OUTCOMES:
                 print(bytes(raw).decode(), file=sys.stderr, flush=True)

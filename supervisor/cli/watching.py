@@ -39,16 +39,12 @@ def show_logs(context: Context, args: argparse.Namespace) -> int:
     if not args.follow:
         reply = context.client.raw("instance.logs", LogsParams(name=args.name, lines=args.lines))
         return context.show(reply, LogLines, lambda log: _show_lines(log.lines))
-    if not context.json:
+    if context.json:
+        for told in context.client.follow_raw(args.name, args.lines):
+            show_raw(told)
+    else:
         for lines in context.client.follow(args.name, args.lines):
             _show_lines(lines)
-        return OK
-    params = LogsParams(name=args.name, lines=args.lines, follow=True)
-    reply = context.client.raw("instance.logs", params)
-    show_raw(reply)
-    begun = msgspec.json.decode(reply, type=LogLines)
-    for notice in context.client.notices(begun.subscription or ""):
-        show_raw(bytes(notice.params))
     return OK
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +17,13 @@ from supervisor.client import RpcError
 from supervisor.contracts import rpc
 from supervisor.contracts.engine import ServingOptions
 from supervisor.contracts.event import LaunchFailed, Restarting
-from supervisor.contracts.failure import Diagnosis, ExitedEarly, UnhealthyTimeout
+from supervisor.contracts.failure import (
+    AlreadyRunning,
+    Diagnosis,
+    ExitedEarly,
+    SpawnFailed,
+    UnhealthyTimeout,
+)
 from supervisor.contracts.instance import LaunchParams, PinnedHandle
 from supervisor.contracts.rpc import ErrorObject, Notification
 from tests.cli.conftest import Ran, Run
@@ -354,6 +362,30 @@ def test_wait(run: Run, served: Served) -> None:
     del served.supervisor.slow["a"]
     served.supervisor.views["a"] = view("a", "exited")
     assert run("wait", "a").code == 3
+
+
+@pytest.mark.parametrize("command", ["wait", "restart"])
+def test_who_waits_hears_of_the_attempts(run: Run, served: Served, command: str) -> None:
+    served.supervisor.views["a"] = view("a")
+    served.supervisor.slow["a"] = asyncio.Event()
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(run, command, "a")
+        time.sleep(0.5)
+        failed = LaunchFailed(
+            instance="a",
+            nonce="n",
+            attempt=1,
+            failure=SpawnFailed(detail="no such file"),
+            log_path=None,
+        )
+        another = replace(failed, nonce="m", failure=AlreadyRunning(name="a"))
+        again = Restarting(
+            instance="a", nonce="n", attempt=2, retry_at="2020-01-01T00:00:00Z", reason="back-off"
+        )
+        served.publish(failed, another, again)
+        time.sleep(0.5)
+        served.release("a")
+        assert "attempt 1 failed: spawn-failed, no such file; attempt 2 now" in waiting.result().err
 
 
 def test_logs(run: Run, served: Served, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from supervisor.contracts.device import (
     Withholding,
 )
 from supervisor.contracts.engine import EngineSupport, HealthCheck, LaunchPlan
-from supervisor.contracts.event import Phase, Ready, Reserved, Stopped
+from supervisor.contracts.event import Event, Phase, Ready, Reserved, Stopped
 from supervisor.contracts.failure import AlreadyRunning, Cancelled, LaunchFailure
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import (
@@ -376,7 +376,7 @@ class Served:
     server: RpcServer
     loop: asyncio.AbstractEventLoop
 
-    def publish(self, *events: Phase) -> None:
+    def publish(self, *events: Event) -> None:
         def all_of_them() -> None:
             for event in events:
                 self.bus.publish(event)
