@@ -258,6 +258,8 @@ class Instance:
                     diagnosis=life.last_words.diagnosis,
                 )
             )
+            # News before deeds: these would keep the journal's thread from its line.
+            await life.ledger.settle()
 
     async def _reaped(self) -> Cause:
         """Found dead, after it had been ready under an earlier daemon."""

@@ -227,7 +227,7 @@ def someone_elses(ground: Ground, manner: str, *argv: str) -> Iterator[ProcessHa
 
 @pytest.mark.skipif(kernel() < (6, 15), reason="the kernel keeps no exit status for others")
 async def test_the_exit_code_of_an_adopted_engine(ground: Ground) -> None:
-    with someone_elses(ground, "reaps", "sh", "-c", "sleep 0.5; exit 37") as handle:
+    with someone_elses(ground, "reaps", "sh", "-c", "sleep 2; exit 37") as handle:
         running = await ground.launcher.attach(handle, ground.nonce)
         ground.started.append(running)
         assert await running.liveness() == "alive"
