@@ -175,7 +175,9 @@ def _show_engines(listing: EngineListing) -> None:
 def _engine(entry: EngineEntry) -> tuple[str, ...]:
     support = entry.support
     runs = ",".join(support.runtimes or ()) if support.ok else f"no: {support.reason or ''}"
-    program = entry.installed or (f"not found: {entry.default_binary}" if support.ok else "-")
+    needs = f"; needs {support.needs}" if support.needs else ""
+    absent = f"not found: {entry.default_binary}{needs}" if support.ok else "-"
+    program = entry.installed or absent
     if entry.version:
         program += f" ({entry.version})"
     return entry.id, runs, str(entry.default_port or "-"), program
