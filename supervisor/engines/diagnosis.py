@@ -41,8 +41,9 @@ def diagnose(
             hint="use a build for this machine's instruction set",
             evidence="ended by SIGILL",
         )
-    note = MISLEADING.get((engine, signal if exit_code is None and signal else exit_code or 0))
-    if found is None or note is None or (exit_code is None and signal is None):
+    ended = signal or exit_code
+    note = None if ended is None else MISLEADING.get((engine, ended))
+    if found is None or note is None:
         return found
     return replace(found, summary=f"{found.summary} ({note})")
 

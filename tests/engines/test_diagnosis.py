@@ -301,6 +301,7 @@ def test_sglang_ends_itself_by_the_signal_of_the_oom_killer() -> None:
     found = diagnose("sglang", log, signal="SIGKILL")
     assert found is not None
     assert "need not be the kernel's OOM killer" in found.summary
+    assert diagnose("sglang", log, exit_code=137, signal="SIGKILL") == found  # in a container
     assert diagnose("sglang", "loading\n", signal="SIGKILL") is None
 
 

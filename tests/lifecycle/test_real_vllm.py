@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from msgspec import UNSET
 
 from supervisor.contracts.event import Exited, Stopped, Swept
 from supervisor.contracts.failure import ExitedEarly
 from supervisor.lifecycle.errors import LaunchRefused
-from tests.lifecycle.house import Home, bearers, pid_of, until
+from tests.lifecycle.house import Home, pid_of, until
 from tests.parts import tiny_hf
 
 VLLM = os.environ.get("ENGINE_SUPERVISOR_VLLM", "")
@@ -58,11 +59,10 @@ async def refused(home: Home, model: Path, *flags: str) -> ExitedEarly:
     return failure
 
 
-def core(home: Home) -> int:
-    def name(pid: int) -> str:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-
-    return next(pid for pid in bearers(home.nonces) if name(pid) == "VLLM::EngineCor")
+def core(main: int) -> int:
+    """By its title, for that is written over its environment."""
+    [found] = [it for it in psutil.Process(main).children() if it.name().startswith("VLLM::Eng")]
+    return found.pid
 
 
 async def test_its_life(home: Home, model: Path) -> None:
@@ -91,8 +91,8 @@ async def test_its_orphans_go_with_it(home: Home, model: Path) -> None:
 
 
 async def test_its_zero_is_explained(home: Home, model: Path) -> None:
-    await launch(home, model)
-    os.kill(core(home), signal.SIGKILL)
+    view = await launch(home, model)
+    os.kill(core(pid_of(view)), signal.SIGKILL)
     told = await home.seen(Exited)
     assert told.exit_code == 0
     assert told.diagnosis
