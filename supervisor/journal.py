@@ -13,6 +13,7 @@ file later says ``journal-gap {from, to}`` in a line that bears the last lost nu
 import errno
 import os
 import queue
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +69,7 @@ def prepare(path: Path, continuity: Path, boot_id: str) -> Tail:
     seen may then be missing from the file, and their numbers must not be given out twice.
     """
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    _clear_the_way(path)
     _drop_torn_line(path)
     events = _read_tail(path) or _read_tail(_rotated(path, 1))
     known = _read_continuity(continuity)
@@ -206,6 +208,16 @@ _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 def _rotated(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
+
+
+def _clear_the_way(path: Path) -> None:
+    """A folder, a pipe or a socket takes no lines: it is moved aside."""
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            aside = path.with_name(f"{path.name}.foreign-{token_hex(4)}")
+            path.rename(aside)
+            log.warning("what lay in the journal's place was moved", to=str(aside))
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from supervisor.contracts.engine import EngineId, EngineRuntimeKind
 from supervisor.contracts.host import Accelerator, DeviceId
 from supervisor.contracts.instance import RestartPolicy
+from supervisor.contracts.rpc import LONGEST_MS
 
 
 class ConfigError(ValueError):
@@ -248,8 +249,9 @@ def _check(config: Config) -> None:
         raise ConfigError("restart: max-attempts and breaker-failures must be at least 1")
     if not 0 <= restart.jitter <= 1:
         raise ConfigError("restart.jitter: must be between 0 and 1")
-    if min(restart.stable_ms, restart.breaker_ms, restart.unhealthy_ms) < 0:
-        raise ConfigError("restart: times cannot be negative")
+    times = (restart.max_ms, restart.stable_ms, restart.breaker_ms, restart.unhealthy_ms)
+    if min(times) < 0 or max(times) > LONGEST_MS:
+        raise ConfigError(f"restart: times must be from 0 to {LONGEST_MS} ms")
     if config.logs.max_bytes < 1 << 20 or not 1 <= config.logs.archives <= 100:
         raise ConfigError("logs: max-bytes must be at least 1048576, and archives 1 to 100")
     docker = config.docker

@@ -249,6 +249,7 @@ WarningCode = Literal[
     "record-newer",
     "record-write-failed",
     "record-missing",
+    "moved-aside",
     "log-lost",
     "log-unbounded",
     "knob-dropped",

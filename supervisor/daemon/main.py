@@ -81,15 +81,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         with lock_state_dir(Path(paths.state_dir)):
             serve = partial(run, reread=partial(_load, options.config))
             anyio.run(serve, config, paths, activation, backend="asyncio")
-    except (StateDirBusy, SocketError) as error:
-        hint = f"; {_SET_SOCKET}" if isinstance(error.__cause__, OSError) else ""
-        sys.stderr.write(f"engined: {error}{hint}\n")
+    except (StateDirBusy, SocketError, StoreError) as error:
+        socket = isinstance(error, SocketError) and isinstance(error.__cause__, OSError)
+        sys.stderr.write(f"engined: {error}{f'; {_SET_SOCKET}' if socket else ''}\n")
         return EX_UNAVAILABLE
-    except (StoreError, OSError) as error:
-        log.exception("the daemon ended")
-        sys.stderr.write(f"engined: {error}\n")
-        return 1
+    except (ExceptionGroup, OSError) as error:
+        if not isinstance(cause := _first(error), StoreError):
+            log.exception("the daemon ended")
+        sys.stderr.write(f"engined: {cause}\n")
+        return EX_UNAVAILABLE if isinstance(cause, StoreError) else 1
     return 0
+
+
+def _first(error: Exception) -> Exception:
+    """What task groups wrapped up."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

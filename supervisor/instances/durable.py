@@ -118,6 +118,19 @@ def make_folder(path: Path, *, keep_mode: bool = False) -> None:
         raise StoreError.of(error, path) from error
 
 
+def move_aside(path: Path) -> Path:
+    """Move what is in the way, whatever it is, to a free name beside it. Raises ``StoreError``."""
+    number, aside = 0, path.with_name(f"{path.name}.foreign")
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.foreign.{number}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise StoreError.of(error, path) from error
+    return aside
+
+
 def sync_folder(path: Path) -> None:
     """Flush what a folder lists. File systems that have no such call (EINVAL) need none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -21,6 +21,7 @@ from supervisor.instances.durable import (
     Step,
     StoreError,
     make_folder,
+    move_aside,
     no_step,
     unlink_durably,
     write_durably,
@@ -51,11 +52,21 @@ class RecordFiles:
         self._graves: OrderedDict[str, None] = OrderedDict()
         self._burying = threading.Lock()  # pruning touches the tombstones of other names
 
-    def make_folders(self) -> None:
-        """Ours alone, all of them. The state directory's own mode may be its unit's choice."""
+    def make_folders(self) -> tuple[Path, ...]:
+        """Ours alone, all of them. The state directory's own mode may be its unit's choice.
+
+        Says where it moved what was no folder. What lies in the place of the records is not moved,
+        for they may come back with a mount.
+        """
         make_folder(self._state_dir, keep_mode=True)
+        moved = tuple(
+            move_aside(folder)
+            for folder in (self.tombstones, self.quarantine)
+            if os.path.lexists(folder) and not folder.is_dir()
+        )
         for folder in (self.instances, self.tombstones, self.quarantine):
             make_folder(folder)
+        return moved
 
     def record_path(self, name: str) -> Path:
         if not valid_name(name):

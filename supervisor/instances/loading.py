@@ -67,14 +67,15 @@ class Loaded:
     tombstones: dict[str, Tombstone] = field(default_factory=dict)
     """Oldest first; none has the name of a record."""
     quarantined: list[Quarantined] = field(default_factory=list)
+    moved: tuple[Path, ...] = ()
+    """Where what lay in the place of a folder of ours is now."""
 
 
 def load(files: RecordFiles) -> Loaded:
     """Read everything, and put the folders in order. Raises ``StoreError`` where they cannot be
     used at all.
     """
-    files.make_folders()
-    found = Loaded()
+    found = Loaded(moved=files.make_folders())
     for folder in (files.instances, files.tombstones):
         _sweep(folder)
     _reconsider(files, found)

@@ -5,13 +5,21 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 import msgspec
 
-from supervisor.instances.durable import Step, StoreError, make_folder, no_step, write_durably
+from supervisor.instances.durable import (
+    Step,
+    StoreError,
+    make_folder,
+    move_aside,
+    no_step,
+    write_durably,
+)
 
 
 class StateDirBusy(Exception):
@@ -60,6 +68,9 @@ def lock_state_dir(state_dir: str | Path) -> StateDirLock:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreError.of(error, path) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StoreError("io", f"{path} is no plain file; move it away")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(descriptor, path):
@@ -84,10 +95,13 @@ def supervisor_id(state_dir: str | Path, step: Step = no_step) -> str:
     folder = Path(state_dir)
     make_folder(folder, keep_mode=True)
     path = folder / "supervisor-id"
-    with contextlib.suppress(OSError):
-        kept = path.read_text(errors="replace").strip()
-        if _is_id(kept):
-            return kept
+    if path.is_file():
+        with contextlib.suppress(OSError):
+            kept = path.read_text(errors="replace").strip()
+            if _is_id(kept):
+                return kept
+    elif os.path.lexists(path):
+        move_aside(path)
     made = _id_in_records(folder) or secrets.token_hex(8)
     write_durably(path, f"{made}\n".encode(), step)
     return made

@@ -154,6 +154,9 @@ class LocalSupervisor(Supervisor):
                 found=len(loaded.records),
             )
         )
+        for path in loaded.moved:
+            detail = f"what lay in the place of a folder of ours is now {path}"
+            house.publish(Warning_(code="moved-aside", detail=detail))
         self._quarantine.admit(loaded.quarantined, await self._strays(loaded.records))
         with anyio.move_on_after(FIRST_LOOK_S):
             await self._quarantine.look()

@@ -140,7 +140,9 @@ def _merged_options(recipe: Recipe, params: LaunchParams) -> ServingOptions | Un
 def _check_text(params: LaunchParams, model_path: str) -> None:
     if not model_path.startswith("/"):
         raise InvalidLaunch(f"the model path must be absolute, not {model_path!r}")
-    words = [model_path, *(params.extra_args or ()), *(params.command or ())]
+    single = (params.docker_image, params.binary, params.served_model_name)
+    words = [model_path, *(it for it in single if it), *(params.extra_args or ())]
+    words += params.command or ()
     words += [params.served_model_name or "", params.binary or ""]
     words += list((params.env or {}).values())
     if any("\0" in word for word in words):
@@ -148,7 +150,7 @@ def _check_text(params: LaunchParams, model_path: str) -> None:
     for name in params.env or {}:
         if not _ENV_NAME.fullmatch(name):
             raise InvalidLaunch(f"{name!r} is no name of an environment variable")
-    if params.command is not UNSET and not params.command:
+    if params.command is not UNSET and not (params.command and params.command[0]):
         raise InvalidLaunch("the command is empty")
     if params.binary and not params.binary.startswith("/") and "/" in params.binary:
         raise InvalidLaunch(
