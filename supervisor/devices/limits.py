@@ -27,11 +27,11 @@ def memory_limit(roots: Roots) -> MemoryLimit | None:
     found: list[MemoryLimit] = []
     for group in _groups(roots, ""):
         limit = number(group / "memory.max")  # "max" is no number
-        if limit is not None:
+        if limit is not None and limit >= 0:
             found.append(_limit(group, limit, "memory.current", "inactive_file"))
     for group in _groups(roots, "memory"):
         limit = number(group / "memory.limit_in_bytes")
-        if limit is not None and limit < _BOUNDLESS:
+        if limit is not None and 0 <= limit < _BOUNDLESS:
             found.append(_limit(group, limit, "memory.usage_in_bytes", "total_inactive_file"))
     return min(found, key=lambda it: it.limit, default=None)
 
@@ -41,11 +41,12 @@ def cpu_limit(roots: Roots) -> float | None:
     found: list[float] = []
     for group in _groups(roots, ""):
         match (text(group / "cpu.max") or "").split():
-            case [quota, period] if quota.isdecimal() and int(period):
-                found.append(int(quota) / int(period))
+            case [quota, period] if quota.isdecimal() and period.isdecimal():
+                if int(quota) and int(period):
+                    found.append(int(quota) / int(period))
     for group in _groups(roots, "cpu"):
         spent, every = number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us")
-        if spent and every and spent > 0:
+        if spent and every and spent > 0 and every > 0:
             found.append(spent / every)
     return min(found, default=None)
 
@@ -63,8 +64,9 @@ def _groups(roots: Roots, controller: str) -> Iterator[Path]:
     """Our group of a controller (``""``: of version 2) and all above it that can be seen."""
     base = roots.sys / "fs" / "cgroup"
     for line in (text(roots.proc / "self" / "cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller not in controllers.split(","):
+        _, _, rest = line.partition(":")
+        controllers, told, path = rest.partition(":")
+        if not told or controller not in controllers.split(","):
             continue
         mounts = [base / controllers, base / controller] if controller else [base, base / "unified"]
         for mount in mounts:
