@@ -94,7 +94,7 @@ def sentence(failure: LaunchFailure) -> str:
         case UnhealthyTimeout():
             seen = f" (last probe: {failure.last_probe})" if failure.last_probe else ""
             waited = f"{failure.waited_ms / 1000:.1f}".removesuffix(".0")
-            return _joined(f"the engine was not ready within {waited} s{seen}", failure.diagnosis)
+            return _joined(f"the engine was not ready after {waited} s{seen}", failure.diagnosis)
         case Cancelled():
             return "the launch was cancelled before the engine was ready"
         case _:

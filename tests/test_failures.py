@@ -26,7 +26,7 @@ IN_THE_SEEDS_ORDER: list[tuple[LaunchFailure, int, int, str]] = [
     (InstallFailed(engine="vllm", detail="run `uv tool install vllm`"), 1004, 503, "uv tool"),
     (SpawnFailed(detail="/x is missing", reason="model-missing"), 1005, 503, "/x is missing"),
     (ExitedEarly(exit_code=0, signal=None, log_tail=""), 1006, 503, "exited with code 0"),
-    (UnhealthyTimeout(waited_ms=1500, log_tail=""), 1007, 503, "within 1.5 s"),
+    (UnhealthyTimeout(waited_ms=1500, log_tail=""), 1007, 503, "after 1.5 s"),
     (Cancelled(), 1008, 400, "cancelled"),
 ]
 
