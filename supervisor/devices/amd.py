@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from supervisor.contracts.device import AcceleratorInfo, DeviceProcess
+from supervisor.contracts.device import AcceleratorInfo, DeviceLink, DeviceProcess
 from supervisor.contracts.host import DeviceId
 from supervisor.devices.amdsmi import Smi
 from supervisor.devices.drm import Card, cards, degrees, pci_name, watts
@@ -28,6 +28,9 @@ _INTEGRATED = frozenset(
         *(110003, 110500, 110501, 110502, 110503),  # Phoenix, Strix, Strix Halo, Krackan
     }
 )
+_IO_LINK_XGMI = 11
+_XGMI: DeviceLink = "nvlink"
+"""The contract's word for any vendor's link between two cards."""
 _MOST_BYTES = 1 << 48
 _UNIQUE = re.compile(r"[0-9a-fA-F]{1,16}")
 
@@ -38,7 +41,10 @@ class _Node:
 
     gpu_id: int
     place: int
+    """The number of its folder, which its neighbours know it by."""
     facts: Mapping[str, int]
+    linked: frozenset[int]
+    """The places of GPUs that it has a link of its own to (XGMI)."""
 
     @property
     def address(self) -> str:
@@ -68,6 +74,7 @@ class AmdProbe:
         nodes = _kfd(self._roots)
         devices: dict[DeviceId, AcceleratorInfo] = {}
         order: dict[DeviceId, int] = {}
+        places: dict[int, DeviceId] = {}
         for at, card in enumerate(cards(self._roots, VENDOR)):
             node = None if nodes is None else nodes.get(card.address)
             if nodes is not None and node is None:
@@ -77,11 +84,20 @@ class AmdProbe:
             if device.id not in devices:
                 devices[device.id] = device
                 order[device.id] = at if node is None else node.place
+                if node is not None:
+                    places[node.place] = device.id
         found = sorted(devices.values(), key=lambda it: order[it.id])
         if not found:
             return ProbeAnswer(state="absent", reason="no AMD card that can compute")
+        links = {
+            places[node.place]: {places[it]: _XGMI for it in sorted(node.linked) if it in places}
+            for node in (nodes or {}).values()
+            if node.place in places
+        }
         return ProbeAnswer(
-            accelerators=tuple(replace(it, index=at) for at, it in enumerate(found)),
+            accelerators=tuple(
+                _related(replace(it, index=at), links.get(it.id, {})) for at, it in enumerate(found)
+            ),
             capabilities=answered(found),
             host_memory=tuple(it.id for it in found if it.unified_memory),
         )
@@ -131,6 +147,12 @@ class AmdProbe:
         return tuple(found)
 
 
+def _related(device: AcceleratorInfo, links: Mapping[DeviceId, DeviceLink]) -> AcceleratorInfo:
+    if device.topology is UNSET:
+        return device
+    return replace(device, topology=replace(device.topology, links=dict(links)))
+
+
 def _is_id(unique: str) -> bool:
     """Cards without one have an empty file, or none, or zeros."""
     return bool(_UNIQUE.fullmatch(unique)) and int(unique, 16) != 0
@@ -142,10 +164,13 @@ def _kfd(roots: Roots) -> dict[str, _Node] | None:
     if not base.is_dir():
         return None
     found: dict[str, _Node] = {}
-    for place, folder in enumerate(listing(base)):
+    for folder in listing(base):
         gpu_id = number(folder / "gpu_id")
-        if gpu_id:
-            node = _Node(gpu_id, place, _properties(folder / "properties"))
+        if gpu_id and folder.name.isdecimal():
+            facts = [_properties(it / "properties") for it in listing(folder / "io_links")]
+            linked = (it.get("node_to", -1) for it in facts if it.get("type") == _IO_LINK_XGMI)
+            own = _properties(folder / "properties")
+            node = _Node(gpu_id, int(folder.name), own, frozenset(linked))
             found.setdefault(node.address, node)
     return found
 

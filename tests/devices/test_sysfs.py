@@ -116,6 +116,28 @@ def test_kfd_says_who_is_on_an_amd_card(tmp_path: Path) -> None:
     assert small.processes == ()
 
 
+def test_amd_cards_with_a_link_of_their_own(tmp_path: Path) -> None:
+    """KFD's type 11 is XGMI, 2 is PCIe; links go by the numbers of the folders."""
+    files: Tree = {"vendor": "0x1002"}
+    host = roots(
+        tmp_path,
+        {
+            **card(0, "0000:c1:00.0", files, driver="amdgpu"),
+            **card(1, "0000:c2:00.0", files, driver="amdgpu"),
+            **card(2, "0000:c3:00.0", files, driver="amdgpu"),
+            **node(0, 0, cpu_cores_count=64),
+            **node(1, 11, location_id=0xC100),
+            **node(2, 12, location_id=0xC200),
+            **node(3, 13, location_id=0xC300),
+            "sys/class/kfd/kfd/topology/nodes/1/io_links/0/properties": "type 2\nnode_to 0",
+            "sys/class/kfd/kfd/topology/nodes/1/io_links/1/properties": "type 11\nnode_to 2",
+            "sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties": "type 11\nnode_to 1",
+        },
+    )
+    links = [it.topology.links if it.topology else None for it in sampled(AmdProbe(host))]
+    assert links == [{"amd:0000:c2:00.0": "nvlink"}, {"amd:0000:c1:00.0": "nvlink"}, {}]
+
+
 def test_an_amd_card_without_files_is_listed_and_shifts_no_other(tmp_path: Path) -> None:
     """TEL-6: no memory file for the first; the second keeps its own numbers under its own id."""
     bare: Tree = {"vendor": "0x1002", "device": "0x6613", "gpu_busy_percent": "!"}
