@@ -16,6 +16,9 @@ from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
 
 PORT_ATTEMPTS = 3
+PORT_GRACE_MS = 500
+"""What members of an engine that has ended get to give its port back. Whose it was decides whether
+the exit is a failure, which is news, so not for long."""
 
 Prepare = Callable[[InstanceRecord], Awaitable[Preparation]]
 
@@ -75,7 +78,8 @@ class Up:
         life, ledger = self._life, self._life.ledger
         moved = await preparation.another_port(life.record)
         if moved is not None and life.attempt.running is not None:
-            cleared = await self._down.clear_tree(EARLY_EXIT_GRACE_MS)
+            grace_ms = EARLY_EXIT_GRACE_MS if life.attempt.exit is None else PORT_GRACE_MS
+            cleared = await self._down.clear_tree(grace_ms)
             moved = await preparation.another_port(life.record) if cleared else None
         if moved is None:
             return False

@@ -208,12 +208,24 @@ sys.exit(9)
 """
 
 
-async def test_a_port_that_its_own_child_holds_is_not_stolen(home: Home) -> None:
-    """An engine that dies and leaves a worker with the listener met no stranger."""
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_port_that_its_own_child_holds_is_not_stolen(home: Home, deaf: bool) -> None:
+    """An engine that dies and leaves a worker with the listener met no stranger, and its exit is
+    told soon although the worker does not listen.
+    """
+    program = SPAWNS_A_HOLDER
+    if deaf:
+        ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        program = program.replace(
+            "    signal.pause()", f"    {ignore}\n    while True: signal.pause()"
+        )
+        assert ignore in program
     engine = home.folder / "engine"
-    engine.write_text(f"#!{interpreter()} -SI\n{SPAWNS_A_HOLDER}")
+    engine.write_text(f"#!{interpreter()} -SI\n{program}")
     engine.chmod(0o755)
+    began = time.monotonic()
     failure = await home.refused(binary=str(engine), devices=(A,))
+    assert time.monotonic() - began < 4
     assert isinstance(failure, ExitedEarly)
     assert failure.exit_code == 9
     assert home.of(PortChanged) == []
