@@ -186,7 +186,7 @@ ROWS = Rows(
 
 def supports(host: HostProfile) -> EngineSupport:
     """NVIDIA only: exllamav3 refuses ROCm when it loads."""
-    return support("TabbyAPI", BUILDS, image, host)
+    return support("TabbyAPI", BUILDS, host)
 
 
 SPEC = ComputeEngineSpec(

@@ -192,7 +192,7 @@ BUILDS: Builds = {
 
 def supports(host: HostProfile) -> EngineSupport:
     """Every platform that we launch on: with a GPU, and on the CPU without one."""
-    return support("llama-server", BUILDS, image, host)
+    return support("llama-server", BUILDS, host)
 
 
 def address(extra_args: Sequence[str], env: Mapping[str, str]) -> AddressOverride:

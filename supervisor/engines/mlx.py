@@ -88,7 +88,7 @@ ROWS = Rows(
 
 def supports(host: HostProfile) -> EngineSupport:
     """Apple silicon, and Linux on CUDA or the CPU; never in a container, for it has no image."""
-    return support("mlx_lm.server", BUILDS, None, host)
+    return support("mlx_lm.server", BUILDS, host, images=False)
 
 
 SPEC = ComputeEngineSpec(

@@ -1,7 +1,5 @@
 """SGLang, as of 0.5.23; its own parser has checked the command line (``make engines-check``)."""
 
-from collections.abc import Mapping
-
 from supervisor.contracts.engine import (
     ComputeEngineSpec,
     EngineSupport,
@@ -10,7 +8,7 @@ from supervisor.contracts.engine import (
     ReadyRequest,
     StopStyle,
 )
-from supervisor.contracts.host import Accelerator, HostProfile
+from supervisor.contracts.host import HostProfile
 from supervisor.engines.container import Container
 from supervisor.engines.plan import Rows
 from supervisor.engines.spelling import Flag, Grammar, Says, Spelling, Word, also, among
@@ -100,20 +98,14 @@ BUILDS: Builds = {
     ("linux", "cpu"): Build("sglang built from source for the CPU, on a Xeon with AMX", ("x64",)),
 }
 
-_IMAGES: Mapping[Accelerator, str] = {
-    "cuda": "lmsysorg/sglang:latest",
-    "rocm": "lmsysorg/sglang:v0.5.23-rocm720",
-    "xpu": "lmsysorg/sglang:v0.5.23-xpu",
-}
-
 
 def image(host: HostProfile) -> str | None:
-    """The official image for the host; for ROCm and XPU there are only tags with a version."""
-    if host.arch == "arm64":
-        if host.accelerator != "cuda":
-            return None
-        return "lmsysorg/sglang:spark" if host.unified_memory else _IMAGES["cuda"]
-    return _IMAGES.get(host.accelerator)
+    """The official image for the host; none but for CUDA. Those for ROCm have no moving tag, and a
+    suffix that depends on the card (``-rocm720-mi35x``): a launch has to name its own."""
+    if host.accelerator != "cuda":
+        return None
+    gb10 = host.arch == "arm64" and host.unified_memory
+    return "lmsysorg/sglang:spark" if gb10 else "lmsysorg/sglang:latest"
 
 
 ROWS = Rows(
@@ -139,7 +131,7 @@ ROWS = Rows(
 
 def supports(host: HostProfile) -> EngineSupport:
     """Linux, on what SGLang is built for."""
-    return support("SGLang", BUILDS, image, host)
+    return support("SGLang", BUILDS, host)
 
 
 SPEC = ComputeEngineSpec(

@@ -1,6 +1,6 @@
 """Which hosts an engine runs on: a table of its builds, and one way to read every such table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -19,12 +19,15 @@ class Build:
 
 
 Builds = Mapping[tuple[HostPlatform, Accelerator], Build]
-Image = Callable[[HostProfile], str | None]
 
 
-def support(program: str, builds: Builds, image: Image | None, host: HostProfile) -> EngineSupport:
+def support(
+    program: str, builds: Builds, host: HostProfile, *, images: bool = True
+) -> EngineSupport:
     """Whether ``program`` runs on ``host``, and how; a refusal names the fact that decides.
 
+    Containers are offered wherever they reach the device, for a launch can name an image where the
+    engine has none of its own for it; without ``images`` it is run in none.
     WSL is Linux with its GPUs behind another door; whether a container reaches them is proved, not
     derived, so it decides nothing here but which ROCm is wanted.
     """
@@ -48,7 +51,7 @@ def support(program: str, builds: Builds, image: Image | None, host: HostProfile
             f"the architecture is {host.arch}; for {host.accelerator} on {host.platform} {program} "
             f"is built for {', '.join(build.arches)}"
         )
-    without = _not_in_docker(program, image(host) if image else None, host)
+    without = _not_in_docker(program, host, images=images)
     runtimes: tuple[EngineRuntimeKind, ...] = ("process",) if without else ("process", "docker")
     needs = build.needs
     if host.wsl and host.accelerator == "rocm":
@@ -61,11 +64,13 @@ def support(program: str, builds: Builds, image: Image | None, host: HostProfile
     )
 
 
-def _not_in_docker(program: str, image: str | None, host: HostProfile) -> str | None:
+def _not_in_docker(program: str, host: HostProfile, *, images: bool) -> str | None:
+    if not images:
+        return f"{program} has no image"
+    if host.accelerator == "metal":
+        return "no container reaches Metal"
     if not host.docker:
         return "no container engine answered"
-    if image is None:
-        return f"{program} has no image for {host.accelerator} on {host.arch}"
     if host.accelerator != "cpu" and not host.docker_gpu:
         return "no container was proved to reach the GPU"
     return None

@@ -153,7 +153,7 @@ BUILDS: Builds = {
 
 def supports(host: HostProfile) -> EngineSupport:
     """Linux, on what vLLM ships builds for; its macOS build is source only and runs on the CPU."""
-    return support("vLLM", BUILDS, image, host)
+    return support("vLLM", BUILDS, host)
 
 
 SPEC = ComputeEngineSpec(

@@ -209,6 +209,11 @@ class BookingDesk:
             if runtime == "docker" and "docker" not in self._house.launchers:
                 reason = "this version runs engines as processes only, not in containers"
             raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
+        image = order.docker_image or (spec.image(host) if spec.image else None)
+        if runtime == "docker" and image is None:
+            reason = f"no image of {order.engine} is known for {host.accelerator} on {host.arch}"
+            reason = f"{reason}; the launch can name one"
+            raise Problem(UnsupportedFailure(engine=order.engine, reason=reason))
         return spec, runtime
 
     def _record(

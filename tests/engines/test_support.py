@@ -90,7 +90,7 @@ def test_every_refusal_names_the_fact_that_decides(engine: EngineId) -> None:
         ("exllamav3", {"arch": "arm64"}, None),
         ("llamacpp", {}, ("process", "docker")),
         ("llamacpp", {"docker": False}, ("process",)),
-        ("llamacpp", {"accelerator": "rocm", "arch": "arm64"}, ("process",)),
+        ("llamacpp", {"accelerator": "rocm", "arch": "arm64"}, ("process", "docker")),
         ("llamacpp", {"platform": "darwin", "accelerator": "metal"}, ("process",)),
         ("llamacpp", {"platform": "win32"}, None),
     ],

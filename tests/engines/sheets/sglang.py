@@ -5,10 +5,7 @@ from tests.engines.sheets.common import EVERY, LINUX, NEUTRAL, over
 
 SHEET = Sheet(
     hosts=(*LINUX, "linux-x64-cpu"),
-    docker=(
-        *("linux-x64-cuda", "linux-arm64-cuda", "linux-arm64-gb10", "linux-x64-rocm"),
-        "linux-x64-xpu",
-    ),
+    docker=("linux-x64-cuda", "linux-arm64-cuda", "linux-arm64-gb10"),
     always={
         "model_path": "/data/qwen3",
         "host": "127.0.0.1",
