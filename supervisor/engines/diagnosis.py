@@ -16,6 +16,7 @@ from supervisor.contracts.failure import Diagnosis
 from supervisor.engines.signatures import CAUSES, CONSEQUENCES, DOOM, Signature
 
 EVIDENCE_CHARS = 300
+LONGEST_LINE = 4096
 Table = Mapping[EngineId, tuple[Signature, ...]]
 
 MISLEADING: Mapping[tuple[EngineId, int | str], str] = {
@@ -59,6 +60,7 @@ def _last(engine: EngineId, table: Table, log: str) -> Diagnosis | None:
     if not any_row.search(log):
         return None
     for line in reversed(log.splitlines()):
+        line = line[:LONGEST_LINE]  # noqa: PLW2901 - the rest of it is of no use to anybody
         if not any_row.search(line):
             continue
         for row in table[engine]:

@@ -22,6 +22,9 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 TOTALS: Mapping[str, str] = {"priority": ""}
 """SGLang with priorities has the total under an empty one, and its parts besides."""
 
+MOST_SAMPLES = 4096
+"""Of the five numbers together; what is beyond that on a page is counted as unreadable."""
+
 METRICS_PATH = "/metrics"
 
 Labels = Mapping[str, str]
@@ -55,7 +58,7 @@ def read_metrics(names: MetricMap, page: str, *, whole: bool = True) -> Reading:
     """The canonical five from a page. What is behind the last line end is no line (yet)."""
     wanted = {name for candidates in names.values() for name in candidates}
     found: dict[str, _Series] = {}
-    bad = 0
+    bad = read = 0
     lines = page.split("\n")
     if lines.pop() and whole:
         bad += 1
@@ -67,7 +70,8 @@ def read_metrics(names: MetricMap, page: str, *, whole: bool = True) -> Reading:
         series = found.setdefault(name, _Series())
         if not is_sample:
             continue
-        sample = parse(line)
+        read += 1
+        sample = parse(line) if read <= MOST_SAMPLES else None
         if sample is None:
             bad += 1
         else:

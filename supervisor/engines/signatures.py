@@ -3,7 +3,7 @@
 Rows are of lines that were seen (captured from the engine, marked C) or read in its source and in
 published logs. A row must not know a line that also stands in logs of engines that do well.
 Patterns are exact in case and begin with letters, so that all rows of an engine together are one
-fast search.
+fast search; and nothing in them repeats without a bound, for a line can hold anything.
 """
 
 import re
@@ -30,9 +30,10 @@ def _row(code: str, pattern: str, summary: str, hint: str) -> Signature:
 _PYTHON = (  # what every engine in Python shares: argparse, sockets, the hub, torch
     _row(
         "bad-flag",  # C
-        r"error: unrecognized arguments:|error: argument .*(invalid choice|invalid \S+ value):"
-        r"|error: ambiguous option:|error: argument .*expected (one|at least one|\d+) argument"
-        r"|error: .*ignored explicit argument|error: the following arguments are required",
+        r"error: unrecognized arguments:|error: ambiguous option:"
+        r"|error: argument .{0,200}(invalid choice|invalid \S{1,60} value):"
+        r"|error: argument .{0,200}expected (one|at least one|\d{1,3}) argument"
+        r"|error: .{0,200}ignored explicit argument|error: the following arguments are required",
         "the engine does not accept one of its arguments",
         "check the extra arguments and the options against the engine's --help",
     ),
@@ -46,7 +47,7 @@ _PYTHON = (  # what every engine in Python shares: argparse, sockets, the hub, t
         "model-missing",  # C
         r"Repo id must be in the form|Invalid repository ID or local directory specified"
         r"|does not appear to have a file named|Failed to load config\.json from"
-        r"|FileNotFoundError: .*(config\.json|\.safetensors)|No safetensors found in",
+        r"|FileNotFoundError: .{0,999}(config\.json|\.safetensors)|No safetensors found in",
         "the model is not there, or its folder lacks a file",
         "check the model's path; a folder with config.json, tokenizer and weights is wanted",
     ),
@@ -182,13 +183,13 @@ _LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measure
     ),
     _row(
         "model-missing",
-        r"failed to open GGUF file .*No such file",
+        r"failed to open GGUF file .{0,999}No such file",
         "a file of the model is missing",
         "check the model's path; of a split model all parts must be there",
     ),
     _row(
         "model-corrupt",
-        r"gguf_init_from_\w+: (failed to read|invalid)|is not within the file bounds"
+        r"gguf_init_from_\w{1,60}: (failed to read|invalid)|is not within the file bounds"
         r"|this GGUF file is version",
         "the model file cannot be read as GGUF",
         "download or convert the model again",
@@ -201,7 +202,7 @@ _LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measure
     ),
     _row(
         "out-of-memory",
-        r"failed to allocate .*(buffer|compute)|unable to allocate|[Oo]ut of memory",
+        r"failed to allocate .{0,200}(buffer|compute)|unable to allocate|[Oo]ut of memory",
         "there was not enough memory for the model and its context",
         "lower maxContextLength or maxConcurrentRequests, or choose a smaller quantization",
     ),
@@ -234,13 +235,14 @@ _LLAMACPP = (  # llama.cpp b11434: each line was printed by that server, measure
 _MLX = (
     _row(
         "unsupported-architecture",
-        r"Model type \S+ not supported",
+        r"Model type \S{1,60} not supported",
         "this mlx-lm does not know the model's architecture",
         "use a newer mlx-lm",
     ),
     _row(
         "out-of-memory",
-        r"\[METAL\].*([Oo]ut of memory|Insufficient Memory)|kIOGPUCommandBufferCallbackErrorOutOf",
+        r"\[METAL\].{0,200}([Oo]ut of memory|Insufficient Memory)"
+        r"|kIOGPUCommandBufferCallbackErrorOutOf",
         "there was not enough memory for the model",
         "choose a smaller quantization, or close what uses the machine's memory",
     ),
@@ -279,7 +281,7 @@ _EXLLAMAV3 = (  # TabbyAPI breaks its lines at 80 columns, so these look for sho
     ),
     _row(
         "bad-flag",
-        r"pydantic\S*\.ValidationError|validation errors? for",
+        r"pydantic\S{0,60}\.ValidationError|validation errors? for",
         "TabbyAPI does not accept a value that it was given",
         "check the extra arguments; every flag of TabbyAPI takes a value, booleans as well",
     ),

@@ -65,7 +65,8 @@ class Tls:
                     self._shaken = True
                 except ssl.SSLWantReadError:
                     await self._flush()
-                    await self._fill()
+                    if not await self._fill():
+                        raise Lost("the server hung up in the middle of TLS") from None
             self._tls.write(data)
             await self._flush()
         except ssl.SSLError as error:
@@ -78,7 +79,8 @@ class Tls:
                 return self._tls.read(_AT_ONCE)
             except ssl.SSLWantReadError:
                 await self._flush()
-                await self._fill()
+                if not await self._fill():
+                    return b""  # few servers take their leave of TLS before they close
             except ssl.SSLZeroReturnError:
                 return b""
             except ssl.SSLError as error:
@@ -88,11 +90,11 @@ class Tls:
         if data := self._outgoing.read():
             await self._plain.send(data)
 
-    async def _fill(self) -> None:
+    async def _fill(self) -> bool:
+        """Whether anything came before the end."""
         data = await self._plain.receive()
-        if not data:
-            raise Lost("the server hung up in the middle of TLS")
         self._incoming.write(data)
+        return bool(data)
 
 
 @cache

@@ -24,8 +24,8 @@ from supervisor.health.line import Reply
 from supervisor.health.outcome import Miss, printable
 from supervisor.lifecycle.instance import Instance
 
-PAGE_BYTES = 4 << 20
-"""vLLM's page has 60 KB with one model; a hundred engines behind one address stay below this."""
+PAGE_BYTES = 2 << 20
+"""vLLM's page has 60 KB with one engine behind it; thirty of them stay below this."""
 SCRAPE_S = 5.0
 
 _MEMBERS = {

@@ -6,7 +6,9 @@ starts that went well. The lines below come from the engines' sources and publis
 no machine at hand can make the engine say them.
 """
 
+import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -282,6 +284,21 @@ def test_a_cause_outranks_what_follows_from_it() -> None:
 @pytest.mark.parametrize("tail", ["", *GENERIC.values(), "listening\n", "\0\ufffd\n"])
 def test_what_no_row_knows_stays_unknown(tail: str) -> None:
     assert all(diagnose(engine, tail) is None for engine in GENERIC)
+
+
+@pytest.mark.parametrize("engine", list(GENERIC))
+def test_a_line_that_nobody_would_write_costs_no_time(engine: EngineId) -> None:
+    """A search holds up the whole daemon, so no text may make one long."""
+    starts = {row.pattern.pattern.split(".{")[0] for of, row in rows() if of == engine}
+    began = time.monotonic()
+    for start in ("error: argument ", "failed to open GGUF file ", *sorted(starts)):
+        assert diagnose(engine, start * (256_000 // len(start))) is None or start
+    assert (time.monotonic() - began) / (len(starts) + 2) < 0.5
+
+
+def test_no_row_repeats_without_a_bound() -> None:
+    for _, row in rows():
+        assert not re.search(r"(?<!\\)[*+]|\{\d+,\}", row.pattern.pattern), row
 
 
 # The exit

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.contracts.engine import CanonicalMetric, EngineId, MetricMap
-from supervisor.engines.metrics import CANONICAL, is_exposition, read_metrics
+from supervisor.engines.metrics import CANONICAL, MOST_SAMPLES, is_exposition, read_metrics
 from supervisor.engines.registry import ENGINES
 
 LLAMACPP = ENGINES["llamacpp"].metrics
@@ -220,6 +220,13 @@ def test_half_a_line_costs_no_other(line: str) -> None:
     reading = read_metrics(NAMES, f"{line}\ne:tokens_total 4\n")
     assert reading.values["generationTokensTotal"] == 4.0
     assert reading.bad_lines == 1
+
+
+def test_more_samples_than_anybody_has_are_not_read() -> None:
+    page = "".join(f'e:running{{a="{number}"}} 1\n' for number in range(10_000))
+    reading = read_metrics(NAMES, page)
+    assert reading.values["requestsRunning"] == MOST_SAMPLES
+    assert reading.bad_lines == 10_000 - MOST_SAMPLES
 
 
 def test_behind_the_last_line_end_there_is_no_line() -> None:

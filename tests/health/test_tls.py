@@ -79,6 +79,19 @@ async def test_a_long_page_comes_through_whole() -> None:
     assert reply.whole
 
 
+async def test_a_server_that_closes_without_a_word_has_answered() -> None:
+    """HTTP/1.0 inside TLS: the end of the connection is the end of the body."""
+
+    def handle(conn: socket.socket) -> None:
+        read_request(conn)
+        conn.sendall(b"HTTP/1.0 200 OK\r\n\r\nfine")
+
+    with Server(over_tls(handle)) as server:
+        async with secure_probe(server.port) as probe:
+            reply = await probe.page("/", limit=100, within_s=5)
+    assert (reply.body, reply.whole) == (b"fine", True)
+
+
 async def test_plain_and_tls_do_not_understand_each_other() -> None:
     with Server(replies(OK)) as server:
         async with secure_probe(server.port) as probe:

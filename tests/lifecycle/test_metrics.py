@@ -1,6 +1,8 @@
 """``instance.metrics`` on real engines and on what engines must not be able to do to it."""
 
 import json
+import os
+import signal
 import urllib.request
 
 import anyio
@@ -9,7 +11,7 @@ import pytest
 
 from supervisor.lifecycle import scraping
 from supervisor.lifecycle.errors import NoSuchInstance
-from tests.lifecycle.house import Home
+from tests.lifecycle.house import Home, pid_of
 from tests.parts import real_llama
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +97,25 @@ async def test_an_endless_page_is_read_up_to_a_bound(
     await home.launch(binary=home.stub(metrics=PAGE + filler + PAGE))
     reply = await home.supervisor.metrics("x")
     assert reply.metrics.requests_running == 2.0
+    await home.stop()
+
+
+async def test_an_engine_that_hangs_is_waited_for_in_bounded_time(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scraping, "SCRAPE_S", 0.2)
+    view = await home.launch(binary=home.stub(metrics=PAGE))
+    os.kill(pid_of(view), signal.SIGSTOP)
+    try:
+        for _ in range(5):  # and never more than one of ours waits in its backlog
+            with anyio.fail_after(5):
+                reply = await home.supervisor.metrics("x")
+            assert reply.unavailable
+            assert reply.metrics.requests_running is None
+    finally:
+        os.kill(pid_of(view), signal.SIGCONT)
+    monkeypatch.setattr(scraping, "SCRAPE_S", 10.0)
+    assert (await home.supervisor.metrics("x")).metrics.requests_running == 2.0
     await home.stop()
 
 
