@@ -6,7 +6,6 @@ A file's number says its age. Its time is for people, for the wall clock steps.
 import os
 import re
 import secrets
-from collections.abc import Container
 
 from supervisor.contracts.failure import SpawnFailed
 from supervisor.lifecycle.preflight import Problem
@@ -14,7 +13,6 @@ from supervisor.logs.series import remove
 
 KEPT = 5
 _NUMBERED = re.compile(r"(\d{6})-.*\.log")
-_FORGOTTEN = ".forgotten-"
 
 
 def make_log_path(log_dir: str, name: str, stem: str, keep: int = KEPT) -> str:
@@ -39,36 +37,22 @@ def make_log_path(log_dir: str, name: str, stem: str, keep: int = KEPT) -> str:
     return os.path.join(folder, f"{number:06}-{stem}.log")
 
 
-def forget_logs(log_dir: str, known: Container[str]) -> None:
-    """Remove the logs of instances that nobody knows any more. Blocks.
+def forget_logs(log_dir: str, name: str) -> None:
+    """Remove the logs of an instance that is forgotten. Blocks; raises ``OSError``.
 
-    What is not ours in a folder stays, and keeps the folder.
+    What is not ours in the folder stays, and keeps it. The folder goes out of the way first: who
+    gets the name meanwhile gets a folder of its own.
     """
-    engines = os.path.join(log_dir, "engines")
+    folder = os.path.join(log_dir, "engines", name)
+    away = os.path.join(log_dir, "engines", f".forgotten-{secrets.token_hex(4)}")
     try:
-        names = os.listdir(engines)
-    except OSError:
-        return
-    for name in names:
-        if name in known or not os.path.isdir(os.path.join(engines, name)):
-            continue
-        try:
-            _remove_folder(engines, name)
-        except OSError:  # tried again after the next one that is forgotten
-            continue
-
-
-def _remove_folder(engines: str, name: str) -> None:
-    """First out of the way: an instance that gets the name meanwhile gets a folder of its own."""
-    folder = os.path.join(engines, name)
-    if not name.startswith(_FORGOTTEN):
-        away = os.path.join(engines, f"{_FORGOTTEN}{secrets.token_hex(4)}")
         os.rename(folder, away)
-        folder = away
-    for entry in os.listdir(folder):
+    except FileNotFoundError:
+        return
+    for entry in os.listdir(away):
         if entry.endswith(".log"):
-            remove(os.path.join(folder, entry))
-    os.rmdir(folder)
+            remove(os.path.join(away, entry))
+    os.rmdir(away)
 
 
 def _number(entry: str) -> int:

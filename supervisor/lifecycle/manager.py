@@ -7,6 +7,7 @@ act, the write of its record; until that is on disk nobody is told about it.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from typing import Literal
@@ -104,7 +105,8 @@ class LocalSupervisor(Supervisor):
         self._reread = reread
         self._instances: dict[str, Instance] = {}
         self._tombstones: dict[str, Tombstone] = {}
-        self._forgotten = anyio.Event()
+        self._forgotten: list[str] = []
+        self._news = anyio.Event()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._quarantine = Quarantine(house)
         self._strangers = Strangers(house, self._instances.values, self._quarantine)
@@ -243,18 +245,24 @@ class LocalSupervisor(Supervisor):
         self._tombstones.pop(instance.name, None)
         self._tombstones[instance.name] = tombstone
         while len(self._tombstones) > self._house.config.tombstones:
-            del self._tombstones[next(iter(self._tombstones))]
-            self._forgotten.set()
+            forgotten = next(iter(self._tombstones))
+            del self._tombstones[forgotten]
+            self._forgotten.append(forgotten)
+            self._news.set()
 
     async def _forget_logs(self) -> None:
-        """Those of instances that are neither there nor remembered, whenever one is forgotten."""
+        """Of each instance whose tombstone has made room, unless its name has another bearer."""
         while True:
-            known = {*self._instances, *self._tombstones, *self._quarantine.names}
-            await anyio.to_thread.run_sync(
-                forget_logs, self._house.paths.log_dir, known, abandon_on_cancel=True
-            )
-            await self._forgotten.wait()
-            self._forgotten = anyio.Event()
+            await self._news.wait()
+            self._news = anyio.Event()
+            while self._forgotten:
+                name = self._forgotten.pop(0)
+                if self._taken(name) or name in self._tombstones:
+                    continue
+                with suppress(OSError):  # what is left is in nobody's way
+                    await anyio.to_thread.run_sync(
+                        forget_logs, self._house.paths.log_dir, name, abandon_on_cancel=True
+                    )
 
     # ── launch ───────────────────────────────────────────────────────────────
 

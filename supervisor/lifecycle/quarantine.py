@@ -127,10 +127,6 @@ class Quarantine:
         """Living processes that carry the marks of a case."""
         return {bearer.process.pid for case in self._cases for bearer in case.bearers}
 
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(_shown(case.item.name) for case in self._cases)
-
     def __contains__(self, name: str) -> bool:
         return bool(self._of(name))
 
