@@ -47,7 +47,7 @@ _PYTHON = (  # what every engine in Python shares: argparse, sockets, the hub, t
         "model-missing",  # C
         r"Repo id must be in the form|Invalid repository ID or local directory specified"
         r"|does not appear to have a file named|Failed to load config\.json from"
-        r"|FileNotFoundError: .{0,999}(config\.json|\.safetensors)|No safetensors found in",
+        r"|FileNotFoundError: .{0,300}(config\.json|\.safetensors)|No safetensors found in",
         "the model is not there, or its folder lacks a file",
         "check the model's path; a folder with config.json, tokenizer and weights is wanted",
     ),

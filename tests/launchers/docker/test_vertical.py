@@ -80,6 +80,14 @@ def test_llama_in_a_container(engined: Engined, dockerd: Dockerd) -> None:
     assert [it["HostIp"] for it in found["NetworkSettings"]["Ports"]["8080/tcp"]] == ["127.0.0.1"]
     assert "llama_server: initializing" in enginectl(engined, "logs", "q", "-n", "200")
 
+    told = json.loads(enginectl(engined, "--json", "metrics", "q"))
+    assert "unavailable" not in told
+    assert told["metrics"]["generationTokensTotal"] == 4.0
+    seen = json.loads(enginectl(engined, "--json", "detect"))["engines"]
+    assert [(it["instance"], it["engine"]) for it in seen if it.get("container") == container] == [
+        ("q", "llamacpp")
+    ]
+
     dockerd.remove(container)
     enginectl(engined, "wait", "q", "--for", "exited")
     assert engined.story("q")[-1] == "exited"
