@@ -99,7 +99,7 @@ class Prober:
         began = self._now()
         self._abandon_if_late()
         due = [name for name, it in known.items() if it.asked_at is None and it.retry_at <= began]
-        if due and self._started():
+        if due and self._started(due):
             self._put(due)
         fresh = [known[name] for name in due if known[name].asked_at is not None]
         first = any(it.answer is None and it.trouble is None for it in fresh)
@@ -119,20 +119,27 @@ class Prober:
 
     # ── the process ──────────────────────────────────────────────────────────
 
-    def _started(self) -> bool:
+    def _started(self, due: Iterable[str]) -> bool:
+        """Whether there is a process to ask; if none can be made, that is the vendors' trouble."""
         if self._stuck is not None and self._stuck.poll() is not None:
             self._stuck = None
         if self._child is not None and self._child.poll() is not None:
             self._forget("it ended")
         if self._child is None and self._stuck is None and not self._closed:
-            self._child = subprocess.Popen(
-                self._command,
-                env=self._env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-            )
+            try:
+                self._child = subprocess.Popen(
+                    self._command,
+                    env=self._env,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                )
+            except OSError as error:
+                for name in due:
+                    self._vendors[name].trouble = f"no probe process can be started: {error}"
+                    self._vendors[name].retry_at = self._now() + RETRY_S
+                return False
             self._pending, self._worn, self._began = b"", False, self._now()
             assert self._child.stdout is not None
             os.set_blocking(self._child.stdout.fileno(), False)

@@ -169,6 +169,31 @@ def test_a_process_that_talks_nonsense_is_made_anew() -> None:
     asking.close()
 
 
+def test_a_process_that_cannot_be_started_is_a_reason(
+    nvml: FakeNvml, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an upgrade takes the interpreter away, or the host is out of processes."""
+    asking = Ask({}, command=("/nowhere/python",))
+    held = asking()
+    assert held.state == "failed"
+    assert "/nowhere/python" in str(held.answer.reason)
+    asking.close()
+    nvml.say(gpu(0))
+    ask.devices()
+    for child in children():
+        child.kill()
+        child.wait(5)
+
+    def denied(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as host:
+        host.setattr(subprocess, "Popen", denied)
+        held = ask.until("stale")
+        assert "unavailable" in str(held.answer.reason)
+    ask.until("ok")
+
+
 WSL = """
 import sys
 from supervisor.devices import nvml, traces
