@@ -535,6 +535,10 @@ class LocalSupervisor(Supervisor):
         preparation.check_lease(devices)
         sought = Sought(binary=binary, version=version, model=model)
         plan = preparation.plan(devices, port, sought)
+        try:
+            plan = await preparation.linked(plan, model)
+        except Problem as problem:
+            refusal = refusal or problem.failure
         fit = await preparation.fit(plan, model)
         try:
             refuse_misfit(fit, len(devices), self._house.config.devices)

@@ -32,6 +32,7 @@ from supervisor.lifecycle.deadline import cap_ms
 from supervisor.lifecycle.errors import InvalidLaunch
 from supervisor.lifecycle.fitting import is_advisory, read_models, refuse_misfit
 from supervisor.lifecycle.house import House
+from supervisor.lifecycle.linked import linked_mounts
 from supervisor.lifecycle.logfolders import make_log_path
 from supervisor.lifecycle.modelcheck import find_model
 from supervisor.lifecycle.order import Order
@@ -99,7 +100,7 @@ class Preparation:
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
         sought, log_path = await self._in_time(partial(self._look, record))
-        plan = self.plan(record.devices, record.port, sought)
+        plan = await self.linked(self.plan(record.devices, record.port, sought), sought.model)
         fit = None
         if self.house.config.devices.fit != "off":
             fit = await self.fit(plan, sought.model)
@@ -119,6 +120,14 @@ class Preparation:
         elif self.order.command:
             plan = replace(plan, argv=(sought.binary, *self.order.command[1:]))
         return plan
+
+    async def linked(self, plan: LaunchPlan, model: str) -> LaunchPlan:
+        """The plan with what a model's links lead to, where a container has to be given it. Raises
+        ``Problem``."""
+        if self.runtime != "docker" or not plan.mounts:
+            return plan
+        extra = await self._in_time(partial(linked_mounts, model, plan.mounts[0]))
+        return replace(plan, mounts=(*plan.mounts, *extra)) if extra else plan
 
     def explain(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> PlanNotes:
         """What the plan leaves out of the order, and why."""
