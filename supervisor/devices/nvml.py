@@ -5,9 +5,8 @@ known" (all bits set, zero for a size) is not known. Facts about codes and struc
 own binding (``pynvml`` of nvidia-ml-py), which is imported here and nowhere else.
 """
 
-import ctypes
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -21,16 +20,20 @@ from supervisor.contracts.device import (
     DeviceTopology,
 )
 from supervisor.contracts.host import DeviceId
+from supervisor.devices.nvml_calls import (
+    ABSENT,
+    ARGUMENT_VERSION,
+    FUNCTION_NOT_FOUND,
+    NOT_SUPPORTED,
+    LostError,
+    called,
+    must,
+    preload,
+    value,
+)
 from supervisor.devices.probe import ProbeAnswer, answered, within
 from supervisor.devices.roots import Roots, number, text
 from supervisor.devices.tegra import is_tegra, tegra_gpu, tegra_load, tegra_temperature
-from supervisor.devices.traces import NVML, NVML_FOLDERS
-
-_UNINITIALIZED, _NOT_SUPPORTED, _DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND = 1, 3, 9, 12
-_FUNCTION_NOT_FOUND, _VERSION_MISMATCH, _ARGUMENT_VERSION = 13, 18, 25
-_LOST = {15: "is lost", 16: "has to be reset", 28: "was not found"}
-_DRIVER_GONE = frozenset({_UNINITIALIZED, _DRIVER_NOT_LOADED, _VERSION_MISMATCH})
-_ABSENT = frozenset({_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND})
 
 # Devices whose memory is the host's. The compute capabilities are those of integrated GPUs alone:
 # Jetson Nano and TX1, TX2, Xavier, Orin, Thor (before and since CUDA 13), and GB10.
@@ -48,10 +51,6 @@ _ANCESTORS: dict[int, DeviceLink] = {
 _MOST_BYTES = 1 << 48
 
 
-class _LostError(Exception):
-    """This device does not work any more."""
-
-
 class NvmlProbe:
     """Keeps the library open between samples, for opening it attaches to every GPU anew."""
 
@@ -67,7 +66,7 @@ class NvmlProbe:
             import pynvml  # half a megabyte of code, for hosts that have such a device
 
             self._nvml = pynvml
-            _preload()
+            preload()
         error: type[Exception] = self._nvml.NVMLError
         try:
             if not self._open:
@@ -86,7 +85,7 @@ class NvmlProbe:
                 host_memory=(tegra.id,),
                 reason=f"NVML: {reason}; read from sysfs instead",
             )
-        absent = code in _ABSENT
+        absent = code in ABSENT
         return ProbeAnswer(
             state="absent" if absent else "failed",
             reason=f"NVML: {reason}",
@@ -94,17 +93,17 @@ class NvmlProbe:
         )
 
     def _read(self, nvml: ModuleType) -> ProbeAnswer:
-        driver = _value(nvml, nvml.nvmlSystemGetDriverVersion)
+        driver = value(nvml, nvml.nvmlSystemGetDriverVersion)
         lost: list[str] = []
         found: list[_Device] = []
         for at in range(nvml.nvmlDeviceGetCount()):
             name = f"GPU {at}"
             try:
-                device = _Device(nvml, _must(nvml, nvml.nvmlDeviceGetHandleByIndex, at))
+                device = _Device(nvml, must(nvml, nvml.nvmlDeviceGetHandleByIndex, at))
                 name = f"GPU {at} ({device.uuid})"
                 device.read(driver, self._roots)
                 found += [device, *device.slices(driver, self._roots)]
-            except _LostError as error:
+            except LostError as error:
                 lost.append(f"{name} {error}")
         self._relate(nvml, [it for it in found if it.parent is None])
         devices = tuple(it.info(at) for at, it in enumerate(found))
@@ -136,7 +135,7 @@ class _Device:
         self._nvml = nvml
         self.handle = handle
         self.parent = parent
-        self.uuid: DeviceId = str(_must(nvml, nvml.nvmlDeviceGetUUID, handle))
+        self.uuid: DeviceId = str(must(nvml, nvml.nvmlDeviceGetUUID, handle))
         self.links: dict[DeviceId, DeviceLink] = {}
         self.on_host = False
         self.memory_node: int | None = None
@@ -213,12 +212,12 @@ class _Device:
         """
         nvml = self._nvml
         try:
-            seen = _called(nvml, nvml.nvmlDeviceGetMemoryInfo, self.handle, nvml.nvmlMemory_v2)
+            seen = called(nvml, nvml.nvmlDeviceGetMemoryInfo, self.handle, nvml.nvmlMemory_v2)
         except nvml.NVMLError as error:
-            if error.value in (_FUNCTION_NOT_FOUND, _ARGUMENT_VERSION):
+            if error.value in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION):
                 seen = self._ask("nvmlDeviceGetMemoryInfo")
             else:
-                self.on_host = self._integrated and error.value == _NOT_SUPPORTED
+                self.on_host = self._integrated and error.value == NOT_SUPPORTED
                 return None, None
         if self._integrated:
             self.on_host = seen is not None
@@ -260,39 +259,7 @@ class _Device:
 
     def _ask(self, function: str, *more: Any) -> Any:
         call: Callable[..., Any] | None = getattr(self._nvml, function, None)
-        return None if call is None else _value(self._nvml, call, self.handle, *more)
-
-
-def _called(nvml: ModuleType, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Raises ``_LostError`` for a device that is, and ``NVMLError`` for all else."""
-    try:
-        return function(*arguments)
-    except nvml.NVMLError as error:
-        if error.value in _LOST:
-            raise _LostError(f"{_LOST[error.value]} ({error})") from None
-        raise
-
-
-def _value(nvml: ModuleType, function: Callable[..., Any], *arguments: Any) -> Any:
-    """One field. ``None`` where it cannot be had, unless the device or the driver is gone."""
-    try:
-        return _called(nvml, function, *arguments)
-    except nvml.NVMLError as error:
-        if error.value in _DRIVER_GONE:
-            raise
-        return None
-    except UnicodeDecodeError:
-        return None
-
-
-def _must(nvml: ModuleType, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a device cannot be shown without."""
-    try:
-        return _called(nvml, function, *arguments)
-    except nvml.NVMLError as error:
-        if error.value in _DRIVER_GONE:
-            raise
-        raise _LostError(f"cannot be read ({error})") from None
+        return None if call is None else value(self._nvml, call, self.handle, *more)
 
 
 def _link(nvml: ModuleType, one: Any, other: Any) -> DeviceLink | None:
@@ -322,18 +289,3 @@ def _address(pci: Any) -> str | None:
         return None
     domain, _, rest = str(pci.busId).lower().partition(":")
     return f"{domain[-4:]}:{rest}"
-
-
-def _preload() -> None:
-    """Load the library from where the loader does not look; ``pynvml`` then finds it by name."""
-    for place in _places():
-        try:
-            ctypes.CDLL(place)
-            return
-        except OSError:
-            continue
-
-
-def _places() -> Iterator[str]:
-    yield NVML
-    yield from (f"{folder}/{NVML}" for folder in NVML_FOLDERS)

@@ -196,8 +196,8 @@ def test_a_process_that_cannot_be_started_is_a_reason(
 
 WSL = """
 import sys
-from supervisor.devices import nvml, traces
-nvml.NVML_FOLDERS = ("/nowhere", sys.argv[1])
+from supervisor.devices import nvml, nvml_calls
+nvml_calls.NVML_FOLDERS = ("/nowhere", sys.argv[1])
 answer = nvml.NvmlProbe(nvml.Roots()).sample()
 print([it.id for it in answer.accelerators])
 """
