@@ -223,7 +223,8 @@ class Inventory:
         for name, (title, probe) in self._seen.items():
             if name not in present and name not in self._lost:
                 answer = held[probe].answer if probe in held else None
-                reason = "; ".join(answer.lost) if answer else ""
+                told = answer.lost if answer else ()
+                reason = next((it for it in told if name in it), "; ".join(told))
                 self._lost[name] = LostDevice(
                     id=name,
                     name=title,
