@@ -20,6 +20,7 @@ from supervisor.launchers.docker.facts import Container
 from supervisor.launchers.docker.members import described, members_of, owner_of
 from supervisor.launchers.docker.removal import remove
 from supervisor.launchers.docker.watch import Watch, exit_of
+from supervisor.launchers.grace import Grace
 
 FRESH_S = 0.25
 """How old the proof before a question may be; the one after it is never old."""
@@ -37,6 +38,7 @@ class DockerRunning(Running):
         self._patience_s = kill_patience_s
         self._on_close = on_close
         self._stopping = anyio.Lock()
+        self._grace = Grace()
         self._proved: tuple[float, tuple[int, str]] | None = None
 
     async def wait_exit(self) -> Exit:
@@ -99,6 +101,11 @@ class DockerRunning(Running):
                 raise CannotTellError(
                     f"the container engine refuses to end {self.ref.container[:12]}: {error}"
                 ) from error
+            finally:
+                self._grace.forget()
+
+    def hasten(self, grace_ms: int) -> None:
+        self._grace.hasten(grace_ms)
 
     def close(self) -> None:
         self._watch.close()
@@ -108,7 +115,7 @@ class DockerRunning(Running):
         seen = await self._ours()
         killed: tuple[MemberProcess, ...] = ()
         if seen is not None and seen.alive:
-            with anyio.move_on_after(grace_s):
+            with self._grace.running(grace_s):
                 await self._ask(seen, style)
             seen = await self._ours()
         if seen is not None and seen.alive:

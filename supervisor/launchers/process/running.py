@@ -1,6 +1,5 @@
 """An engine that runs, or that a record says runs."""
 
-import math
 import os
 from collections.abc import Callable
 
@@ -16,6 +15,7 @@ from supervisor.launchers.base import (
     Running,
     StopReceipt,
 )
+from supervisor.launchers.grace import Grace
 from supervisor.launchers.process.census import CensusTaker, ScanFailedError
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.identity import Verdict, examine, start_of
@@ -61,9 +61,7 @@ class ProcessRunning(Running):
             self._tree.log_path = log_path
         self._on_close = on_close
         self._stopping = anyio.Lock()
-        self._stop: Stop | None = None
-        self._latest_s = math.inf
-        """When the grace of a stop ends in any case, on the loop's clock."""
+        self._grace = Grace()
         self._closed = False
 
     async def wait_exit(self) -> Exit:
@@ -116,6 +114,15 @@ class ProcessRunning(Running):
             return "unknown"
 
     async def stop(self, style: StopStyle, grace_ms: int) -> StopReceipt:
+        try:
+            return await self._end(style, grace_ms / 1000)
+        finally:
+            self._grace.forget()
+
+    def hasten(self, grace_ms: int) -> None:
+        self._grace.hasten(grace_ms)
+
+    async def _end(self, style: StopStyle, grace_s: float) -> StopReceipt:
         match await self._judged():
             case Verdict.NOT_OURS:
                 raise NotOursError(f"process {self.ref.pid} says that another launch started it")
@@ -125,22 +132,14 @@ class ProcessRunning(Running):
             return StopReceipt(exit=None)
         # A second caller finds the work done; two TERMs at once mean something else to engines.
         async with self._stopping:
-            self._stop = Stop(self._tree)
             try:
-                grace_s = min(grace_ms / 1000, self._latest_s - anyio.current_time())
-                receipt = await self._stop.run(style, grace_s, self._patience_s)
+                stop = Stop(self._tree, self._grace)
+                receipt = await stop.run(style, grace_s, self._patience_s)
             except ScanFailedError:
                 raise CannotTellError("the processes of this host cannot be read") from None
-            finally:
-                self._stop, self._latest_s = None, math.inf
             if not receipt.survivors:
                 await self._tree.clear_away()
             return receipt
-
-    def hasten(self, grace_ms: int) -> None:
-        self._latest_s = min(self._latest_s, anyio.current_time() + grace_ms / 1000)
-        if self._stop is not None:
-            self._stop.end_grace_by(self._latest_s)
 
     def close(self) -> None:
         if self._closed:

@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import CannotTellError, StopReceipt
+from supervisor.launchers.grace import Grace
 from supervisor.launchers.process.pidfd import ExitWatch, open_pidfd, send
 from supervisor.launchers.process.procfs import Stat, read_stat
 from supervisor.launchers.process.tree import Members, Tree, describe
@@ -32,10 +33,10 @@ class Stop:
     """One stop of one tree, and what it did so far."""
 
     tree: Tree
+    grace: Grace = field(default_factory=Grace)
     killed: dict[tuple[int, int], Stat] = field(default_factory=dict)
     swept: dict[tuple[int, int], Stat] = field(default_factory=dict)
     asked: set[tuple[int, int]] = field(default_factory=set)
-    grace: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def leader(self) -> ExitWatch | None:
@@ -44,8 +45,7 @@ class Stop:
 
     async def run(self, style: StopStyle, grace_s: float, patience_s: float) -> StopReceipt:
         """``patience_s`` is how long KILL may take: the kernel frees a large memory slowly."""
-        self.end_grace_by(anyio.current_time() + grace_s)
-        with self.grace:
+        with self.grace.running(grace_s):
             await self._ask_leader(style)
             await self._ask_members()
             return await self._receipt()
@@ -53,10 +53,6 @@ class Stop:
             await self._kill()
             return await self._receipt()
         return await self._receipt(survivors=(await self.tree.look()).members)
-
-    def end_grace_by(self, moment_s: float) -> None:
-        """On the loop's clock. It ends no later for being told again."""
-        self.grace.deadline = min(self.grace.deadline, moment_s)
 
     async def _ask_leader(self, style: StopStyle) -> None:
         if self.leader is None or not self.leader.alive():
