@@ -1,0 +1,96 @@
+"""From params to a plan, for engines of every kind: what the launch path itself puts into it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.contracts.engine import LaunchPlan, ServingOptions
+from supervisor.contracts.failure import UnsupportedFailure
+from supervisor.lifecycle.errors import InvalidLaunch
+from tests.lifecycle.house import A, B, Home
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    folder = tmp_path / "qwen"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    return str(folder)
+
+
+async def planned(home: Home, **members: Any) -> LaunchPlan:
+    return (await home.supervisor.plan(home.params("y", **members))).plan
+
+
+async def environment(home: Home, tmp_path: Path, **members: Any) -> dict[str, str]:
+    """What the engine finds in its environment; a plan shows the names alone."""
+    path = tmp_path / "facts.json"
+    await home.launch(binary=home.stub(dump=str(path)), **members)
+    await home.stop()
+    env: dict[str, str] = json.loads(path.read_text())["env"]
+    return env
+
+
+@pytest.mark.parametrize(
+    ("members", "seconds"),
+    [
+        ({}, "1200"),
+        ({"ready_deadline_ms": HOUR_MS}, "3600"),
+        ({"ready_deadline_ms": 60_000}, "600"),
+        ({"ready_deadline_ms": HOUR_MS, "stall_ms": 60_000}, "14400"),
+        (
+            {"ready_deadline_ms": HOUR_MS, "stall_ms": 60_000, "ready_cap_ms": 2 * HOUR_MS},
+            "7200",
+        ),
+    ],
+)
+async def test_an_engines_own_limit_follows_the_deadline(
+    home: Home, tmp_path: Path, model: str, members: dict[str, Any], seconds: str
+) -> None:
+    """With a deadline that moves, the end of its way; never below what vLLM would take itself."""
+    env = await environment(home, tmp_path, engine="vllm", model_path=model, **members)
+    assert env["VLLM_ENGINE_READY_TIMEOUT_S"] == seconds
+
+
+async def test_named_devices_decide_the_accelerator(home: Home, tmp_path: Path, model: str) -> None:
+    sglang = {"engine": "sglang", "model_path": model}
+    env = await environment(home, tmp_path, devices=(A,), **sglang)
+    assert "SGLANG_USE_CPU_ENGINE" not in env
+    assert env["CUDA_VISIBLE_DEVICES"] == A
+    env = await environment(home, tmp_path, devices=("cpu:0",), **sglang)
+    assert env["SGLANG_USE_CPU_ENGINE"] == "1"
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    failure = await home.refused(engine="exllamav3", model_path=model, devices=("cpu:0",))
+    assert isinstance(failure, UnsupportedFailure)
+    assert "the accelerator is cpu" in failure.reason
+
+
+async def test_what_parallelism_demands_is_leased(home: Home, model: str) -> None:
+    options = ServingOptions(tensor_parallel=2)
+    plan = await planned(home, engine="vllm", model_path=model, options=options, device_count=2)
+    assert set(plan.devices) == {A, B}
+    assert plan.argv[plan.argv.index("--tensor-parallel-size") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("engine", "extra", "part"),
+    [
+        ("vllm", ("--uds", "/run/x.sock"), "--uds"),
+        ("exllamav3", ("--config=c.yml",), "--config"),
+        ("sglang", ("--base-gpu", "1"), "--base-gpu"),
+        ("vllm", ("--device-ids", "0"), "--device-ids"),
+        ("vllm", ("--port", "9001"), "9001"),
+    ],
+)
+async def test_words_that_lead_out_of_reach_or_lease_are_invalid(
+    home: Home, model: str, engine: str, extra: tuple[str, ...], part: str
+) -> None:
+    with pytest.raises(InvalidLaunch) as refused:
+        await home.launch(
+            engine=engine, model_path=model, devices=(A,), extra_args=extra, port=9000
+        )
+    assert part in str(refused.value)
