@@ -63,7 +63,8 @@ class Supervisor(ABC):
     async def stop(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         """End an instance and return when its tree is gone and its devices are free.
 
-        During a launch this is a cancel; of an ended instance it succeeds and does nothing.
+        During a launch this is a cancel; of an ended instance it succeeds and does nothing. With a
+        shorter grace it shortens a stop that is under way.
         """
 
     @abstractmethod
