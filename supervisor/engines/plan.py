@@ -36,7 +36,8 @@ _WIRE_NAMES: Mapping[str, str] = dict(
 PYTHON = re.compile(r"python[0-9.]*t?")
 """The base name of a Python interpreter, which needs to be told what to run."""
 
-_PARALLEL = re.compile(r"--?(dp|data[-_]parallel)")
+_DATA_PARALLEL = re.compile(r"--?(dp|data[-_]parallel)")
+_PARALLELISM: tuple[Knob, ...] = ("tensor_parallel", "pipeline_parallel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
             writer.write(_WIRE_NAMES[knob], row, value)
     for switch in spelling.switches:
         writer.flag(switch, "")
-    notes += _idle_devices(request, rows)
+    notes += _idle_devices(request, rows, ask)
     extra = (word for one in given for word in one.words)
     plan = LaunchPlan(
         kind=request.runtime,
@@ -214,7 +215,7 @@ def _asks(knob: Knob, row: Row, value: object) -> bool:
         return False
     if value == "auto":
         return isinstance(row, Says) and row.auto
-    return not (value == 1 and knob in ("tensor_parallel", "pipeline_parallel"))
+    return not (value == 1 and knob in _PARALLELISM)
 
 
 def _before(request: LaunchRequest, rows: Rows) -> tuple[str, ...]:
@@ -233,13 +234,19 @@ def _limits(request: LaunchRequest, rows: Rows) -> dict[str, str]:
     return {name: str(max(default_s, limit_s)) for name, default_s in rows.ready_env.items()}
 
 
-def _idle_devices(request: LaunchRequest, rows: Rows) -> Iterable[str]:
+def _idle_devices(request: LaunchRequest, rows: Rows, ask: Ask) -> Iterable[str]:
     """A note where an engine will leave leased devices unused, which nothing else would tell."""
     if rows.spreads == "all" or len(request.devices) < 2:
         return
     options, used = request.options, 1
     if rows.spreads == "parallel":
-        if any(_PARALLEL.match(word) for word in request.extra_args):
+        rows_of_parallelism = (rows.spelling.knobs[knob] for knob in _PARALLELISM)
+        own = (
+            word.flag for row in rows_of_parallelism if isinstance(row, Says) for word in row.words
+        )
+        if any(flag in ask.arguments for flag in own):
+            return  # the launch counts for itself
+        if any(_DATA_PARALLEL.match(word) for word in request.extra_args):
             return
         used = (options.tensor_parallel or 1) * (options.pipeline_parallel or 1)
     if used < len(request.devices):
