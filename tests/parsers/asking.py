@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from supervisor.contracts.engine import EngineId
 from supervisor.engines import exllamav3, mlx, sglang, vllm
 from supervisor.engines import llamacpp as llama
 from supervisor.engines.plan import Rows
-from supervisor.engines.spelling import find
+from supervisor.engines.spelling import Spelling, find
 from tests.engines import golden
 from tests.engines.requests import spec_of
 
@@ -119,4 +120,13 @@ def strange_flags(engine: EngineId, told: Told) -> list[str]:
     unknown = [f"no flag {word}" for word in spelling.index if word not in told.flags]
     foreign = told.flags - spelling.index.keys()
     taken = [f"{word} would count as ours" for word in foreign if find(spelling, word)]
-    return unknown + taken
+    return unknown + taken + [f"{word} is read otherwise" for word in _misread(spelling, told)]
+
+
+def _misread(spelling: Spelling, told: Told) -> Iterator[str]:
+    """Beginnings of our flags that the engine takes for a flag, and we for another or for none."""
+    words = {word[:end] for word in spelling.index for end in range(2, len(word))} - {"--"}
+    for word in sorted(words - told.flags):
+        meant = [flag for flag in told.flags if flag.startswith(word)]
+        if len(meant) == 1 and find(spelling, word) is not find(spelling, meant[0]):
+            yield word

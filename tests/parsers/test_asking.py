@@ -45,6 +45,8 @@ def test_flags_that_drifted_are_seen() -> None:
     assert strange_flags("mlx", told({}, every - {"--kv-bits"})) == ["no flag --kv-bits"]
     # An engine's own flag that is the beginning of one of ours: it would drop ours.
     assert strange_flags("mlx", told({}, every | {"--kv"})) == ["--kv would count as ours"]
+    # Where ours is a beginning of two of the engine's, neither can be meant by it.
+    assert strange_flags("mlx", told({}, every | {"--kv-group-size"})) == []
 
 
 @pytest.mark.parametrize("path", golden.cases(), ids=golden.name_of)
