@@ -25,6 +25,7 @@ from supervisor.lifecycle.errors import InvalidLaunch, LaunchRefused, Unavailabl
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.roster import Roster
 from supervisor.lifecycle.views import tombstone_view
 
 UNTOUCHABLE = "it is a pinned hold"
@@ -36,22 +37,19 @@ def is_pin(record: InstanceRecord) -> bool:
 
 
 class Pins:
-    """Makes and ends the pins of one table of instances. Used on the event loop only."""
+    """Makes and ends the pins of one roster. Used on the event loop only."""
 
     def __init__(
         self,
         house: House,
         desk: BookingDesk,
-        taken: Callable[[str], bool],
-        enter: Callable[[InstanceRecord], Instance],
-        leave: Callable[[str], object],
+        roster: Roster,
+        ended: Callable[[Instance, Tombstone], None],
     ) -> None:
-        """``taken`` says whether a name is; ``enter`` and ``leave`` change the table."""
         self._house = house
         self._desk = desk
-        self._taken = taken
-        self._enter = enter
-        self._leave = leave
+        self._roster = roster
+        self._ended = ended
         self._turn = anyio.Lock()
 
     async def pin(self, params: PinParams) -> InstanceView:
@@ -65,20 +63,29 @@ class Pins:
         profile = await self._house.inventory.profile()
         async with self._turn:
             # No wait from here to the entry: that makes the reservation one step.
-            if self._taken(params.name):
+            if self._roster.taken(params.name):
                 raise LaunchRefused(AlreadyRunning(name=params.name))
             try:
                 self._desk.hold(params.devices, snapshot, profile)
             except Problem as problem:
                 raise LaunchRefused(problem.failure) from None
             record = self._record(params)
-            instance = self._enter(record)
+            instance = self._roster.enter(
+                Instance(
+                    self._house,
+                    record,
+                    None,
+                    self._ended,
+                    prepare=self._desk.again,
+                    untouchable=UNTOUCHABLE,
+                )
+            )
             try:
                 await self._house.store.write(record)
             except StoreError as error:
                 with suppress(StoreError):
                     await self._house.store.remove(params.name)
-                self._leave(params.name)
+                self._roster.leave(params.name)
                 raise Unavailable(f"the hold cannot be written down: {error}") from error
         self._house.publish(
             Pinned(

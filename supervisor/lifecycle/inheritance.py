@@ -1,0 +1,96 @@
+"""What an earlier daemon left: its records taken up, what is unreadable or nobody's held apart."""
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import anyio.to_thread
+from msgspec import UNSET
+
+from supervisor import __version__
+from supervisor.contracts.event import SupervisorStarted, Warning_
+from supervisor.contracts.instance import InstanceRecord, Tombstone
+from supervisor.engines.registry import engine_spec
+from supervisor.launchers.base import Launcher, Stray
+from supervisor.lifecycle.booking import BookingDesk
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.instance import Instance
+from supervisor.lifecycle.pins import UNTOUCHABLE, is_pin
+from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.roster import Roster
+from supervisor.lifecycle.told import History
+
+FIRST_LOOK_S = 5.0
+"""How long the daemon's start waits to learn who of its engines lives."""
+
+
+async def take_up(
+    house: House,
+    roster: Roster,
+    quarantine: Quarantine,
+    desk: BookingDesk,
+    ended: Callable[[Instance, Tombstone], None],
+) -> tuple[Instance, ...]:
+    """Enter everybody whom the state directory has; return those whose task is to run."""
+    loaded = await anyio.to_thread.run_sync(house.store.load)
+    roster.recall(loaded.tombstones.values())
+    house.publish(
+        SupervisorStarted(
+            version=__version__,
+            boot_id=house.clock.boot_id,
+            supervisor_id=house.supervisor_id,
+            found=len(loaded.records),
+        )
+    )
+    for path in loaded.moved:
+        detail = f"what lay in the place of a folder of ours is now {path}"
+        house.publish(Warning_(code="moved-aside", detail=detail))
+    launchers = house.launchers.values()
+    strays = [stray for it in launchers for stray in await _strays(it, loaded.records)]
+    quarantine.admit(loaded.quarantined, strays)
+    with anyio.move_on_after(FIRST_LOOK_S):
+        await quarantine.look()
+    said = History(house.bus.history)
+    living: list[Instance] = []
+    for name, record in loaded.records.items():
+        untouchable = _untouchable(house, record, newer=name in loaded.read_only)
+        instance = roster.enter(
+            Instance(
+                house,
+                record,
+                engine_spec(record.engine),
+                ended,
+                prepare=desk.again,
+                told=said.of(record),
+                untouchable=untouchable,
+            )
+        )
+        if untouchable is None:
+            living.append(instance)
+        elif not is_pin(record):
+            house.publish(Warning_(instance=name, code="record-newer", detail=untouchable))
+    return tuple(living)
+
+
+async def all_known(roster: Roster) -> None:
+    """Until it is known of every instance whether its engine lives, but not for ever."""
+    with anyio.move_on_after(FIRST_LOOK_S):
+        for instance in roster.here():
+            await instance.until(lambda it: it.known)
+
+
+async def _strays(launcher: Launcher, records: Mapping[str, InstanceRecord]) -> tuple[Stray, ...]:
+    told = (it.supervision.cgroup for it in records.values() if it.supervision)
+    return await launcher.strays(frozenset(cgroup for cgroup in told if cgroup))
+
+
+def _untouchable(house: House, record: InstanceRecord, *, newer: bool) -> str | None:
+    """Why a record is kept as it is, with its lease, and nobody acts on it."""
+    if newer:
+        return "a newer version wrote this record"
+    if is_pin(record):
+        return UNTOUCHABLE
+    if record.supervision is UNSET:
+        return "the record does not say how it was launched"
+    if record.ref is not None and house.launcher_of(record.ref) is None:
+        return f"this daemon has no launcher for a {record.runtime} handle"
+    return None

@@ -1,0 +1,62 @@
+"""``engine.plan``: what a launch would run, what it would not do, and why it would be refused."""
+
+from msgspec.structs import replace
+
+from supervisor.contracts.failure import AlreadyRunning, LaunchFailure
+from supervisor.contracts.rpc import PlanReply
+from supervisor.failures import sentence
+from supervisor.lifecycle.booking import BookingDesk
+from supervisor.lifecycle.errors import LaunchRefused
+from supervisor.lifecycle.fitting import refuse_misfit
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.order import Order
+from supervisor.lifecycle.preflight import Problem
+from supervisor.lifecycle.prepare import Sought
+from supervisor.lifecycle.redaction import Redactor
+
+
+async def planned(house: House, desk: BookingDesk, order: Order, *, taken: bool) -> PlanReply:
+    """Everything short of doing it. ``taken`` says that the name is.
+
+    What stands in the way of the launch is told beside a plan that is as complete as it can be;
+    only where the engine does not run here at all is there none. Raises ``LaunchRefused``.
+    """
+    try:
+        found = await desk.look(order)
+    except Problem as problem:
+        raise LaunchRefused(problem.failure) from None
+    preparation = desk.preparation(order, found)
+    refusal: LaunchFailure | None = None
+    devices = desk.present(found, order.devices or ())
+    port = order.port or found.spec.default_port
+    try:
+        if taken:
+            raise Problem(AlreadyRunning(name=order.name))
+        devices = desk.devices(order, found).devices
+        port = desk.port(order, found)
+    except Problem as problem:
+        refusal = problem.failure
+    binary, version = order.binary or found.spec.default_binary, None
+    model = order.model_path
+    try:
+        binary, version = await preparation.binary()
+        model = await preparation.model()
+    except Problem as problem:
+        refusal = refusal or problem.failure
+    preparation.check_lease(devices)
+    sought = Sought(binary=binary, version=version, model=model)
+    plan = preparation.plan(devices, port, sought)
+    fit = await preparation.fit(plan, model)
+    try:
+        refuse_misfit(fit, len(devices), house.config.devices)
+    except Problem as problem:
+        refusal = refusal or problem.failure
+    explained = preparation.explain(devices, port, sought)
+    redactor = Redactor.of(order.params, plan)
+    return PlanReply(
+        plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),
+        dropped=explained.dropped,
+        notes=explained.notes,
+        fit=fit,
+        refusal=None if refusal is None else sentence(refusal),
+    )
