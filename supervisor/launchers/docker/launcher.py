@@ -128,8 +128,9 @@ class DockerLauncher(Launcher):
         if self._tasks is not None:
             self._tasks.start_soon(task.run)
 
-    def _poke(self, container: str) -> None:
+    def _poke(self, container: str, action: str) -> None:
         if watch := self._watches.get(container):
+            watch.starved = watch.starved or action == "oom"
             watch.poke()
 
     def _poke_all(self) -> None:

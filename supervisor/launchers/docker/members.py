@@ -5,10 +5,12 @@ inherits their orphans. Each is counted only where its cgroup names the containe
 engine gives means nothing where it runs in another machine (Docker Desktop) or namespace.
 """
 
+import os
 from pathlib import Path
 
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
+from supervisor.launchers.process.pidfd import open_pidfd
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
 
 
@@ -25,6 +27,19 @@ def members_of(container: str, main: int) -> tuple[Stat, ...] | None:
                 found[child] = stat
                 line.append(child)
     return tuple(stat for stat in found.values() if stat.alive)
+
+
+def open_main(container: str, main: int) -> int | None:
+    """A pidfd of the main process, where it is this host's."""
+    try:
+        pidfd = open_pidfd(main)
+    except OSError:
+        return None
+    # Asked after the pidfd was there: so the cgroup is that very process's.
+    if pidfd is not None and not _is_inside(main, container):
+        os.close(pidfd)
+        return None
+    return pidfd
 
 
 def described(stats: tuple[Stat, ...]) -> tuple[MemberProcess, ...]:

@@ -18,9 +18,9 @@ _NEWS = ("die", "oom", "destroy", "pause", "unpause", "kill", "start")
 
 
 async def follow_news(
-    engine: Engine, supervisor: str, of: Callable[[str], None], of_all: Callable[[], None]
+    engine: Engine, supervisor: str, of: Callable[[str, str], None], of_all: Callable[[], None]
 ) -> None:
-    """Until cancelled: ``of`` gets the id of a container that something happened to."""
+    """Until cancelled: ``of`` gets the id of a container and what happened to it."""
     filters = {
         "type": ["container"],
         "label": [f"{SUPERVISOR}={supervisor}"],
@@ -34,7 +34,7 @@ async def follow_news(
                 of_all()
                 async for event in engine.lines(response):
                     if container := _subject(event):
-                        of(container)
+                        of(container, str(event.get("Action")))
         except (EngineDown, EngineRefused):
             failures += 1
         await anyio.sleep(PAUSES_S[min(failures, len(PAUSES_S) - 1)])

@@ -143,15 +143,16 @@ class DockerRunning(Running):
         await self._signal("SIGTERM")
         if style.second_term_after_ms is not None:
             with anyio.move_on_after(style.second_term_after_ms / 1000):
-                await self._watch.ended()
+                await self._watch.until_dead()
+                return
             await self._signal("SIGTERM")
-        await self._watch.ended()
+        await self._watch.until_dead()
 
     async def _kill(self, seen: Container) -> tuple[MemberProcess, ...]:
         members = await self._left(seen)
         await self._signal("SIGKILL")
         with anyio.move_on_after(self._patience_s):
-            await self._watch.ended()
+            await self._watch.until_dead()
         return members
 
     async def _left(self, seen: Container) -> tuple[MemberProcess, ...]:

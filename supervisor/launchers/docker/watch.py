@@ -8,20 +8,25 @@ tell nothing: then the question is put again, with pauses that grow.
 from signal import Signals
 
 import anyio
-import anyio.abc
+import anyio.to_thread
 
 from supervisor.launchers.base import Exit
 from supervisor.launchers.docker.engine import Engine, EngineDown, EngineRefused
 from supervisor.launchers.docker.facts import Container
 from supervisor.launchers.docker.labels import is_of
 from supervisor.launchers.docker.logcopy import LogCopy
+from supervisor.launchers.docker.members import open_main
+from supervisor.launchers.process.pidfd import ExitWatch
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Between questions that get no answer; the last one repeats."""
 LOG_S = 1.0
 """How long the news of an exit waits for the last words."""
+EARLY_S = 0.05
+"""How long what the kernel told waits for what the container engine has to say about it."""
 
 REMOVED = "the container was removed from outside"
+RESTARTED = "the container was restarted from outside"
 NEVER_RAN = "the container was created and never started"
 
 
@@ -39,9 +44,12 @@ class Watch:
         """The pid of its main process when it was last looked at."""
         self.foreign = False
         """The engine has a container of this id that another launch created."""
+        self.starved = False
+        """The kernel ended a process of it for want of memory."""
         self._log = LogCopy(engine, container, log_path) if log_path else None
         self._ended = anyio.Event()
         self._poked = anyio.Event()
+        self._runs = anyio.Event()
         self._scope = anyio.CancelScope()
 
     async def ended(self) -> Exit:
@@ -62,6 +70,8 @@ class Watch:
         if seen is not None:
             self.main = seen.state.pid
             self.foreign = not is_of(seen.labels, self.nonce)
+            if seen.alive and not self.foreign:
+                self._runs.set()
         return seen
 
     async def run(self) -> None:
@@ -70,20 +80,24 @@ class Watch:
             async with anyio.create_task_group() as tasks:
                 if self._log is not None:
                     tasks.start_soon(self._log.run)
-                await self.settle(await self._until_dead())
+                tasks.start_soon(self._see_process)
+                await self.settle(await self.until_dead(once=True))
 
     async def settle(self, exit_: Exit) -> None:
-        """Tell the end, once there are the last words before it."""
-        if self._log is not None and self.exit is None:
+        """The container engine knows the end: tell it, once there are the last words before it."""
+        if self._log is not None:
             self._log.finish()
             with anyio.move_on_after(LOG_S):
                 await self._log.done.wait()
-        if self.exit is None:
-            self.exit = exit_
-            self._ended.set()
+        self._tell(exit_)
 
-    async def _until_dead(self) -> Exit:
+    async def until_dead(self, *, once: bool = False) -> Exit:
+        """Until the container engine says so, whatever happens to that meanwhile.
+
+        With ``once``, one that somebody started anew has ended too.
+        """
         code: int | None = None
+        run: tuple[int, str] | None = None
         failures = 0
         while True:
             self._poked = anyio.Event()
@@ -94,7 +108,10 @@ class Watch:
                 if seen is None:
                     return Exit(code, None, detail=REMOVED)
                 if not seen.alive:
-                    return exit_of(seen)
+                    return exit_of(seen, starved=self.starved)
+                if once and run not in (None, seen.run):
+                    return Exit(code, None, detail=RESTARTED)
+                run = seen.run
                 failures = 0 if code is None else failures + 1
                 code = await self._wait()
             except (EngineDown, EngineRefused):
@@ -120,23 +137,58 @@ class Watch:
             either.cancel_scope.cancel()
         return code
 
+    async def _see_process(self) -> None:
+        """The news of the end straight from the kernel, where the container is this host's own:
+        the engine tidies up for a tenth of a second before it says a word.
+        """
+        await self._runs.wait()
+        pidfd = await anyio.to_thread.run_sync(open_main, self.container, self.main)
+        if pidfd is None:
+            return
+        process = ExitWatch(pidfd)
+        try:
+            seen = await process.wait()
+        finally:
+            process.close()
+        code = code_of(seen)
+        with anyio.move_on_after(LOG_S if code is None else EARLY_S):
+            await self._ended.wait()
+        if code is not None:
+            self._tell(exit_by(code, "", starved=self.starved))
 
-def exit_of(container: Container) -> Exit:
-    """How a dead one ended, as the engine has it.
+    def _tell(self, exit_: Exit) -> None:
+        if self.exit is None:
+            self.exit = exit_
+            self._ended.set()
 
-    Its code is told as it is: 137 may be a program's own, or say that KILL ended it.
-    """
+
+def exit_of(container: Container, *, starved: bool = False) -> Exit:
+    """How a dead one ended, as the container engine has it."""
     state = container.state
     if container.never_ran:
         return Exit(None, None, detail=state.error or NEVER_RAN)
-    words = [state.error] if state.error else []
-    if state.oom_killed:
+    return exit_by(state.exit_code, state.error, starved=starved or state.oom_killed)
+
+
+def exit_by(code: int, error: str, *, starved: bool) -> Exit:
+    """The code is told as it is: 137 may be a program's own, or say that KILL ended it."""
+    words = [error] if error else []
+    starved = starved and code != 0
+    if starved:
         words.append("the kernel ended it for want of memory")
-    if name := _signal(state.exit_code):
-        words.append(f"exit code {state.exit_code} stands for {name}")
-    return Exit(
-        state.exit_code, None, detail="; ".join(words) or None, out_of_memory=state.oom_killed
-    )
+    if name := _signal(code):
+        words.append(f"exit code {code} stands for {name}")
+    return Exit(code, None, detail="; ".join(words) or None, out_of_memory=starved)
+
+
+def code_of(ended: Exit) -> int | None:
+    """What the container engine will call the end of a process."""
+    if ended.signal is None:
+        return ended.exit_code
+    try:
+        return 128 + Signals[ended.signal]
+    except KeyError:
+        return None
 
 
 def _signal(code: int) -> str | None:
