@@ -166,7 +166,9 @@ class Stray:
     name: str
     """Of the instance."""
     place: str
-    """Where it lives: the directory of a cgroup."""
+    """Where it lives: the directory of a cgroup, or a container by name."""
+    ending: str = "write 1 to its cgroup.kill"
+    """What a person has to do to end it."""
 
 
 class NotOursError(Exception):
@@ -205,13 +207,13 @@ class Launcher(ABC):
     @abstractmethod
     async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
         """Who carries the marks of an instance whose record cannot be read: of that nonce, or of
-        that name where the nonce is lost too.
+        that name where the nonce is lost too. Raises ``CannotTellError``.
         """
 
     async def strays(self, known: Container[str]) -> tuple[Stray, ...]:
         """Who lives in what only we can have made for an instance, and no record names.
 
-        ``known`` are the cgroups that records name. What is left over and empty is removed; so
-        this is to be asked before anything is launched.
+        ``known`` are the cgroups and the containers that records name. What is left over and empty
+        is removed; so this is to be asked before anything is launched. Raises ``CannotTellError``.
         """
         return ()

@@ -1,6 +1,7 @@
 """What an earlier daemon left: its records taken up, what is unreadable or nobody's held apart."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import anyio
 import anyio.to_thread
@@ -8,9 +9,9 @@ from msgspec import UNSET
 
 from supervisor import __version__
 from supervisor.contracts.event import SupervisorStarted, Warning_
-from supervisor.contracts.instance import InstanceRecord, Tombstone
+from supervisor.contracts.instance import DockerHandle, InstanceRecord, Tombstone
 from supervisor.engines.registry import engine_spec
-from supervisor.launchers.base import Launcher, Stray
+from supervisor.launchers.base import CannotTellError, Launcher, Stray
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
@@ -19,6 +20,8 @@ from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.roster import Roster
 from supervisor.lifecycle.told import History
 
+UNASKED_S = 5.0
+"""Between two questions to a launcher whose other side does not answer."""
 FIRST_LOOK_S = 5.0
 """How long the daemon's start waits to learn who of its engines lives."""
 
@@ -44,9 +47,8 @@ async def take_up(
     for path in loaded.moved:
         detail = f"what lay in the place of a folder of ours is now {path}"
         house.publish(Warning_(code="moved-aside", detail=detail))
-    launchers = house.launchers.values()
-    strays = [stray for it in launchers for stray in await _strays(it, loaded.records)]
-    quarantine.admit(loaded.quarantined, strays)
+    quarantine.unasked = list(house.launchers.values())
+    quarantine.admit(loaded.quarantined, await _strays(quarantine.unasked, loaded.records))
     with anyio.move_on_after(FIRST_LOOK_S):
         await quarantine.look()
     said = History(house.bus.history)
@@ -78,9 +80,27 @@ async def all_known(roster: Roster) -> None:
             await instance.until(lambda it: it.known)
 
 
-async def _strays(launcher: Launcher, records: Mapping[str, InstanceRecord]) -> tuple[Stray, ...]:
+async def watch_quarantine(quarantine: Quarantine, roster: Roster) -> None:
+    """Look after the cases; ask again who could not tell of strays when the daemon started."""
+    while quarantine.unasked:
+        await anyio.sleep(UNASKED_S)
+        quarantine.add(await _strays(quarantine.unasked, roster.records()))
+        await quarantine.look()
+    await quarantine.watch()
+
+
+async def _strays(unasked: list[Launcher], records: Mapping[str, InstanceRecord]) -> list[Stray]:
+    """Who lives without a record. Whoever could tell is taken off the list."""
     told = (it.supervision.cgroup for it in records.values() if it.supervision)
-    return await launcher.strays(frozenset(cgroup for cgroup in told if cgroup))
+    known = {cgroup for cgroup in told if cgroup}
+    refs = (it.ref for it in records.values())
+    known |= {ref.container for ref in refs if isinstance(ref, DockerHandle)}
+    found: list[Stray] = []
+    for launcher in tuple(unasked):
+        with suppress(CannotTellError):
+            found += await launcher.strays(known)
+            unasked.remove(launcher)
+    return found
 
 
 def _untouchable(house: House, record: InstanceRecord, *, newer: bool) -> str | None:

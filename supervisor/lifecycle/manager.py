@@ -63,7 +63,7 @@ from supervisor.lifecycle.errors import (
 )
 from supervisor.lifecycle.forgetting import Forgetting
 from supervisor.lifecycle.house import House
-from supervisor.lifecycle.inheritance import all_known, take_up
+from supervisor.lifecycle.inheritance import all_known, take_up, watch_quarantine
 from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.nursery import Nursery
 from supervisor.lifecycle.order import Order, resolve
@@ -125,7 +125,7 @@ class LocalSupervisor(Supervisor):
             nursery.keep("logs", house.logs.run)
             for kind, launcher in house.launchers.items():
                 nursery.keep(f"{kind}-launcher", launcher.run)
-            nursery.keep("quarantine", self._quarantine.watch)
+            nursery.keep("quarantine", partial(watch_quarantine, self._quarantine, self._roster))
             nursery.keep("rounds", Rounds(here).run)
             nursery.keep("devices", DeviceWatch(house).run)
             nursery.keep("records", partial(watch_records, house.store, here))

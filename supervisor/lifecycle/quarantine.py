@@ -22,7 +22,7 @@ from supervisor.contracts.event import Event, RecordQuarantined, Warning_
 from supervisor.contracts.host import DeviceId
 from supervisor.instances.books import memory_is_hosts
 from supervisor.instances.loading import Quarantined
-from supervisor.launchers.base import Bearer, Stray
+from supervisor.launchers.base import Bearer, CannotTellError, Launcher, Stray
 from supervisor.lifecycle.house import House
 
 RECHECK_S = 10.0
@@ -37,16 +37,19 @@ class Case:
     """Of this run of the machine."""
     bearers: tuple[Bearer, ...] = ()
     looked: bool = field(default=False)
+    doubtful: bool = field(default=False)
+    """Somebody who may know of it could not be asked."""
 
     @property
     def alive(self) -> bool:
-        return bool(self.bearers)
+        """For all that is known: what cannot be told frees nothing."""
+        return bool(self.bearers) or self.doubtful
 
     @property
     def gone(self) -> bool:
         """Nothing of it lives, for certain."""
         item = self.item
-        if self.bearers or not self.looked:
+        if self.alive or not self.looked:
             return False
         if item.reason in ("not-a-file", "lost") or not item.started:
             return True
@@ -73,11 +76,18 @@ class Quarantine:
     def __init__(self, house: House) -> None:
         self._house = house
         self._cases: list[Case] = []
+        self.unasked: list[Launcher] = []
+        """Launchers that could not tell yet who lives without a record."""
 
     def admit(self, items: Iterable[Quarantined], strays: Iterable[Stray]) -> None:
         """What loading the state directory could not read, and what it knows nothing about."""
         boot_id = self._house.clock.boot_id
         self._cases = [Case(item, boot_id) for item in (*map(_lost, strays), *items)]
+
+    def add(self, strays: Iterable[Stray]) -> None:
+        """What showed only later."""
+        boot_id = self._house.clock.boot_id
+        self._cases += [Case(_lost(stray), boot_id) for stray in strays]
 
     async def look(self) -> None:
         """Look at each case once, and report it."""
@@ -146,16 +156,20 @@ class Quarantine:
 
     async def _look(self, case: Case) -> None:
         found: list[Bearer] = []
+        doubtful = False
         for launcher in self._house.launchers.values():
-            found += await launcher.bearers(case.item.name, case.item.nonce)
+            try:
+                found += await launcher.bearers(case.item.name, case.item.nonce)
+            except CannotTellError:
+                doubtful = True
+        case.doubtful = doubtful
         case.bearers = tuple(found)
         case.looked = True
 
 
 def _lost(stray: Stray) -> Quarantined:
     detail = (
-        f"an engine lives in {stray.place}, and there is no record of it; to end it, write 1 to "
-        "its cgroup.kill"
+        f"an engine lives in {stray.place}, and there is no record of it; to end it: {stray.ending}"
     )
     return Quarantined(
         name=stray.name,

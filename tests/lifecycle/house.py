@@ -149,6 +149,8 @@ class Home:
         self.listeners: list[Callable[[Event], None]] = []
         self.nonces: set[str] = set()
         self.tasks: anyio.abc.TaskGroup
+        self.steps = Steps()
+        """Of the one who opened the house; they are taken only where he passed them in."""
         self._news = anyio.Event()
         house.bus.attach(self._record)
 

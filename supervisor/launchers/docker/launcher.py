@@ -18,8 +18,17 @@ from supervisor.contracts.config import DockerConfig
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.failure import SpawnReason
 from supervisor.contracts.instance import DockerHandle, HandleReference
-from supervisor.launchers.base import Bearer, Gated, Launcher, Running, SpawnError, SpawnTicket
+from supervisor.launchers.base import (
+    Bearer,
+    Gated,
+    Launcher,
+    Running,
+    SpawnError,
+    SpawnTicket,
+    Stray,
+)
 from supervisor.launchers.docker.body import create_body
+from supervisor.launchers.docker.census import find_containers, find_strays
 from supervisor.launchers.docker.endpoint import socket_path
 from supervisor.launchers.docker.engine import Engine, EngineDown, EngineRefused
 from supervisor.launchers.docker.gated import GatedContainer
@@ -59,6 +68,8 @@ class DockerLauncher(Launcher):
         self._engine = Engine(socket_path(config, env))
         self._watches: dict[str, Watch] = {}
         self._births: list[_Birth] = []
+        self._made: set[str] = set()
+        """Nonces of this daemon's own launches: their containers are not lost."""
         self._work = anyio.Event()
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -107,10 +118,14 @@ class DockerLauncher(Launcher):
         return self._running(ref.container, nonce, log_path)
 
     async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
-        return ()
+        return await anyio.to_thread.run_sync(
+            find_containers, self._engine.socket, self._id, name, nonce, abandon_on_cancel=True
+        )
 
-    async def strays(self, known: Holds[str]) -> tuple[()]:
-        return ()
+    async def strays(self, known: Holds[str]) -> tuple[Stray, ...]:
+        return await anyio.to_thread.run_sync(
+            find_strays, self._engine.socket, self._id, known, self._made, abandon_on_cancel=True
+        )
 
     def _running(self, container: str, nonce: str, log_path: str | None) -> Running:
         watch = Watch(self._engine, container, nonce, log_path)
@@ -144,6 +159,7 @@ class DockerLauncher(Launcher):
         name = container_name(ticket.name)
         labels = marks(ticket.name, ticket.nonce, self._id, plan.devices)
         body = create_body(plan, ticket, labels, self._config)
+        self._made.add(ticket.nonce)
         for _ in range(CONFLICT_TRIES):
             try:
                 return await self._born(name, body)

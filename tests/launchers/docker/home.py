@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.contracts.config import Config, DevicesConfig, DockerConfig
 from supervisor.contracts.instance import DockerHandle, InstanceView
-from tests.lifecycle.house import CARDS, POOL, SUPERVISOR_ID, Home, opened
+from tests.lifecycle.house import CARDS, POOL, SUPERVISOR_ID, Home, Steps, opened
 from tests.parts.dockerd import ENGINE, Dockerd
 
 OURS = f"engine-supervisor.supervisor={SUPERVISOR_ID}"
@@ -20,7 +20,9 @@ async def opened_with(
     """A house in ``folder``; ``docker`` goes into that table of its config."""
     table = DockerConfig(**{"socket": dockerd.socket, "pull": "never"} | docker)
     config = Config(ports=POOL, devices=DevicesConfig(static=CARDS), docker=table)
-    async with opened(folder, config=config, containers=True, clean=clean) as home:
+    steps = Steps()
+    async with opened(folder, config=config, containers=True, clean=clean, at=steps) as home:
+        home.steps = steps
         yield home
 
 
