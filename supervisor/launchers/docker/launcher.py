@@ -74,8 +74,8 @@ class DockerLauncher(Launcher):
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> None:
-        await self._work.wait()
         try:
+            await self._work.wait()
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for watch in self._watches.values():

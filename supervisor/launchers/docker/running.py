@@ -70,7 +70,8 @@ class DockerRunning(Running):
     async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str] | None:
         """By an inspect: the port is bound to this container, in the same run of it throughout."""
         now = anyio.current_time()
-        if self._proved and not again and now - self._proved[0] < FRESH_S:
+        fresh = self._proved and now - self._proved[0] < FRESH_S
+        if fresh and not again and not self._watch.lost:
             return "ours", ""
         before, self._proved = self._proved, None
         try:

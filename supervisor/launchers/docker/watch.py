@@ -44,6 +44,8 @@ class Watch:
         """The pid of its main process when it was last looked at."""
         self.foreign = False
         """The engine has a container of this id that another launch created."""
+        self.lost = False
+        """The container engine has stopped answering since it was last looked at."""
         self.starved = False
         """The kernel ended a process of it for want of memory."""
         self._log = LogCopy(engine, container, log_path) if log_path else None
@@ -67,6 +69,7 @@ class Watch:
     async def look(self) -> Container | None:
         """Ask the container engine about it now. Raises ``EngineDown`` and ``EngineRefused``."""
         seen = await self.engine.inspect(self.container)
+        self.lost = False
         if seen is not None:
             self.main = seen.state.pid
             self.foreign = not is_of(seen.labels, self.nonce)
@@ -115,6 +118,7 @@ class Watch:
                 failures = 0 if code is None else failures + 1
                 code = await self._wait()
             except (EngineDown, EngineRefused):
+                self.lost = True
                 failures += 1
             if failures:
                 await anyio.sleep(PAUSES_S[min(failures, len(PAUSES_S)) - 1])
@@ -122,6 +126,7 @@ class Watch:
     async def _wait(self) -> int | None:
         """Until the engine says that it does not run, or that something happened to it."""
         code: int | None = None
+        trouble: EngineDown | EngineRefused | None = None
         async with anyio.create_task_group() as either:
 
             async def poked() -> None:
@@ -131,10 +136,11 @@ class Watch:
             either.start_soon(poked)
             try:
                 code = await self.engine.wait(self.container)
-            except EngineRefused as no:
-                if not no.missing:
-                    raise
+            except (EngineDown, EngineRefused) as error:
+                trouble = error
             either.cancel_scope.cancel()
+        if trouble is not None and not (isinstance(trouble, EngineRefused) and trouble.missing):
+            raise trouble
         return code
 
     async def _see_process(self) -> None:
