@@ -3,6 +3,7 @@
 ``look`` may wait; ``book`` must not, for it decides on what the records say at that moment.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -97,13 +98,23 @@ class BookingDesk:
         return self._record(order, nonce, found, granted, self.port(order, found)), preparation
 
     async def again(self, record: InstanceRecord) -> Preparation:
-        """For another attempt of an instance that keeps its name, port and devices."""
+        """For another attempt of an instance that keeps its name, port, devices and runtime.
+
+        It ran here once: a container engine that is away comes back, so its absence is no verdict.
+        """
         assert record.supervision, "lifecycle runs only records that have one"
         try:
             order = resolve(record.supervision.launch, {})
         except LifecycleError as error:
             raise Problem(SpawnFailed(detail=str(error))) from error
-        return self.preparation(order, await self.look(order))
+        order = dataclasses.replace(order, runtime=record.runtime)
+        try:
+            return self.preparation(order, await self.look(order))
+        except Problem as problem:
+            failure = problem.failure
+            if record.runtime == "docker" and isinstance(failure, UnsupportedFailure):
+                raise Problem(SpawnFailed(detail=failure.reason)) from problem
+            raise
 
     def preparation(self, order: Order, found: Surroundings) -> Preparation:
         there = found.snapshot.accelerators

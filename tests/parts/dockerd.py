@@ -37,6 +37,7 @@ ENGINE = "test/engine:1"
 """As much of an engine as a shell can be: what it does is said by variables."""
 ENGINE_SCRIPT = """#!/bin/sh
 echo "arguments: $*"
+while [ $# -gt 0 ]; do [ "$1" = --port ] && LISTEN=$2; shift; done
 [ -n "$SAY" ] && echo "$SAY"
 sleep ${LOAD_S:-0}
 [ -n "$EXIT" ] && { echo "last words" >&2; exit $EXIT; }

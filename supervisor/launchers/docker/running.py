@@ -40,6 +40,8 @@ class DockerRunning(Running):
         self._stopping = anyio.Lock()
         self._grace = Grace()
         self._proved: tuple[float, tuple[int, str]] | None = None
+        self._direct = False
+        """It is on the host's network, where its own processes hold the port."""
 
     async def wait_exit(self) -> Exit:
         return await self._watch.ended()
@@ -69,6 +71,8 @@ class DockerRunning(Running):
 
     async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str] | None:
         """By an inspect: the port is bound to this container, in the same run of it throughout."""
+        if self._direct:
+            return None
         now = anyio.current_time()
         fresh = self._proved and now - self._proved[0] < FRESH_S
         if fresh and not again and not self._watch.lost:
@@ -81,6 +85,7 @@ class DockerRunning(Running):
         if seen is None or self._watch.foreign or not seen.alive:
             return "foreign", "the container does not run"
         if seen.on_host_network:
+            self._direct = True
             return None
         if seen.state.paused:
             return "foreign", "the container is paused"

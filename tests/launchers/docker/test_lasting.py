@@ -7,7 +7,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from supervisor.contracts.event import Adopted, Reaped, Unhealthy, Warning_
+from supervisor.contracts.event import (
+    Adopted,
+    LaunchFailed,
+    Ready,
+    Reaped,
+    Restarting,
+    Unhealthy,
+    Warning_,
+)
 from supervisor.lifecycle.errors import CannotTell
 from supervisor.logs.reading import tail
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
@@ -101,3 +109,40 @@ async def test_thirty_rounds_leave_nothing(tmp_path: Path, dockerd: Dockerd) -> 
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+async def test_on_the_hosts_network_it_outlives_the_container_engine(
+    tmp_path: Path, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own processes hold the port there, so it is proved and probed without being published."""
+    tune(monkeypatch, RELAXED_S=0.1)
+    async with opened_with(tmp_path, dockerd, network="host") as home:
+        view = await home.launch(**contained())
+        found = dockerd.inspect(container_of(view))
+        assert found is not None
+        assert (found["HostConfig"]["NetworkMode"], found["NetworkSettings"]["Ports"]) == (
+            "host",
+            {},
+        )
+        await anyio.to_thread.run_sync(dockerd.end)
+        await anyio.sleep(0.5)
+        health = home.supervisor.get("x").health
+        assert (health.misses, (health.last or "").startswith("GET /health")) == (0, True)
+        await anyio.to_thread.run_sync(dockerd.start)
+        await home.stop()
+
+
+async def test_a_policy_does_not_give_up_while_the_container_engine_is_away(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    async with opened_with(tmp_path, dockerd) as home:
+        view = await home.launch(**contained(restart="on-failure"))
+        dockerd.do(container_of(view), "kill")
+        restarting = await home.seen(Restarting)
+        assert restarting.reason == "back-off"
+        await anyio.to_thread.run_sync(dockerd.end)
+        await home.seen(LaunchFailed)
+        await anyio.to_thread.run_sync(dockerd.start)
+        await home.seen(Ready, times=2)
+        assert home.supervisor.get("x").record.runtime == "docker"
+        await home.stop()
