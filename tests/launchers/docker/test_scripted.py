@@ -1,0 +1,111 @@
+"""What a real engine cannot be made to do, by a scripted one."""
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+
+from supervisor.contracts.config import DockerConfig
+from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan
+from supervisor.launchers.base import SpawnError, SpawnTicket
+from supervisor.launchers.docker.body import create_body
+from supervisor.launchers.docker.engine import Engine
+from supervisor.launchers.docker.image import have_image
+from supervisor.launchers.docker.removal import remove
+from tests.parts.fake_docker import ID, FakeDocker, progress, serving
+
+CONFIG = DockerConfig()
+
+
+async def pull(fake: FakeDocker, told: list[str], config: DockerConfig = CONFIG) -> None:
+    engine = Engine(fake.socket)
+    try:
+        await have_image(engine, "x/y:1", config, {}, lambda _, detail: told.append(detail))
+    finally:
+        await engine.close()
+
+
+async def test_an_error_inside_the_progress_is_noticed(tmp_path: Path) -> None:
+    async def full(response: web.StreamResponse) -> None:
+        await progress(response, status="Pulling from x/y", id="1")
+        await progress(
+            response,
+            error="write /var: no space left on device",
+            errorDetail={"message": "write /var: no space left on device"},
+        )
+
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.pull = full
+        with pytest.raises(SpawnError, match="no space left on device"):
+            await pull(fake, [])
+        assert fake.asked("containers/create") == []
+
+
+async def test_layers_are_told_and_the_image_has_to_be_there(tmp_path: Path) -> None:
+    async def good(response: web.StreamResponse) -> None:
+        detail = {"current": 1 << 20, "total": 4 << 20}
+        await progress(response, status="Downloading", id="aa", progressDetail=detail)
+        fake.image = True
+
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.pull = good
+        told: list[str] = []
+        await pull(fake, told)
+        assert told == ["x/y:1", "0 of 1 layers, 1 of 4 MiB; aa: Downloading", "x/y:1"]
+
+
+async def test_a_cancelled_pull_closes_its_stream(tmp_path: Path) -> None:
+    async def endless(response: web.StreamResponse) -> None:
+        while True:
+            await progress(response, status="Downloading", id="aa")
+            await asyncio.sleep(0.02)
+
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.pull = endless
+        with anyio.move_on_after(0.3):
+            await pull(fake, [])
+        with anyio.fail_after(1):
+            await fake.pull_ended.wait()
+
+
+async def test_a_pull_has_its_own_budget(tmp_path: Path) -> None:
+    async def slow(response: web.StreamResponse) -> None:
+        await asyncio.sleep(30)
+
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.pull = slow
+        with pytest.raises(SpawnError, match="could not be pulled within"):
+            await pull(fake, [], DockerConfig(pull_timeout_ms=200))
+
+
+async def test_a_removal_in_progress_is_waited_for(tmp_path: Path) -> None:
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.busy_removals = {"Labels": {}}, 3
+        engine = Engine(fake.socket)
+        try:
+            assert await remove(engine, ID, 10)
+        finally:
+            await engine.close()
+        assert len(fake.asked("DELETE")) == 4
+
+
+@pytest.mark.parametrize("ids", [(), ("GPU-a",), ("GPU-a", "GPU-b")])
+def test_devices_are_asked_for_by_id_and_without_a_count(ids: tuple[str, ...]) -> None:
+    request = DeviceRequest(driver="", device_ids=ids, capabilities=(("gpu",),))
+    health = HealthCheck(path="/", ready_deadline_ms=1, interval_ms=1)
+    plan = LaunchPlan(
+        kind="docker",
+        argv=(),
+        env={},
+        ports=(),
+        mounts=(),
+        devices=ids,
+        health=health,
+        device_requests=(request,) if ids else (),
+    )
+    ticket = SpawnTicket(name="x", nonce="0", log_path="/l", env={})
+    asked = create_body(plan, ticket, {}, CONFIG)["HostConfig"].get("DeviceRequests", [])
+    expected = {"Driver": "", "DeviceIDs": list(ids), "Capabilities": [["gpu"]]}
+    assert asked == ([expected] if ids else [])

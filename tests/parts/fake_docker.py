@@ -1,0 +1,105 @@
+"""A scripted stand-in for the engine API, for what a real engine cannot be made to do.
+
+It answers on a Unix socket in the shapes that Docker 20.10 was recorded to answer in. Each route
+can be given another answer; every request is kept.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+VERSION = {"ApiVersion": "1.41", "Version": "20.10.24"}
+ID = "c" * 64
+
+
+class FakeDocker:
+    """Holds one container at most, and says of it what ``state`` says."""
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        self.requests: list[str] = []
+        self.image = False
+        self.body: dict[str, Any] | None = None
+        self.status = "created"
+        self.pull: Callable[[web.StreamResponse], Awaitable[None]] | None = None
+        self.pull_ended = asyncio.Event()
+        self.busy_removals = 0
+        """So many removals are answered by a 409 first."""
+
+    def asked(self, part: str) -> list[str]:
+        return [it for it in self.requests if part in it]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        path = request.path.removeprefix("/v1.41")
+        self.requests.append(f"{request.method} {path}")
+        match request.method, path.strip("/").split("/"):
+            case "GET", ["version"]:
+                return web.json_response(VERSION)
+            case "GET", ["events"]:
+                await asyncio.Event().wait()
+            case "GET", ["images", *_, "json"]:
+                return web.json_response({}) if self.image else refused(404, "No such image: x")
+            case "POST", ["images", "create"]:
+                return await self._pull(request)
+            case "POST", ["containers", "create"]:
+                self.body = await request.json()
+                return web.json_response({"Id": ID, "Warnings": []}, status=201)
+            case "POST", ["containers", _, "start"]:
+                self.status = "running"
+                return web.Response(status=204)
+            case "GET", ["containers", _, "json"]:
+                return self._inspected()
+            case "DELETE", ["containers", _]:
+                if self.busy_removals:
+                    self.busy_removals -= 1
+                    return refused(409, f"removal of container {ID} is already in progress")
+                self.body = None
+                return web.Response(status=204)
+        return refused(404, f"page not found: {path}")
+
+    def _inspected(self) -> web.StreamResponse:
+        if self.body is None:
+            return refused(404, f"No such container: {ID}")
+        running = self.status == "running"
+        state = {"Status": self.status, "Running": running, "Paused": False, "OOMKilled": False}
+        state |= {"Pid": 0, "ExitCode": 0, "Error": "", "StartedAt": "0001-01-01T00:00:00Z"}
+        labels = self.body["Labels"]
+        return web.json_response(
+            {"Id": ID, "Name": "/x", "State": state, "Config": {"Labels": labels}}
+        )
+
+    async def _pull(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        try:
+            if self.pull is not None:
+                await self.pull(response)
+        finally:
+            self.pull_ended.set()
+        return response
+
+
+def refused(status: int, message: str) -> web.Response:
+    return web.json_response({"message": message}, status=status)
+
+
+async def progress(response: web.StreamResponse, **said: Any) -> None:
+    await response.write(json.dumps(said).encode() + b"\r\n")
+
+
+@asynccontextmanager
+async def serving(socket: str) -> AsyncIterator[FakeDocker]:
+    fake = FakeDocker(socket)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", fake.answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, socket).start()
+    try:
+        yield fake
+    finally:
+        await runner.cleanup()
