@@ -30,6 +30,8 @@ TRUNCATE = ".truncate"
 """The same where the live file cannot be cut: it may or may not have been truncated yet."""
 PART = ".part"
 """An archive that is being written. It counts for nothing."""
+POSITION = ".position"
+"""Beside the log of a container: how far its output was copied."""
 
 _TRIES = 5
 _RETRY_S = 0.002
@@ -206,7 +208,7 @@ def remove(path: str) -> None:
     """Delete a log with all its archives. Raises ``OSError``."""
     names = Names.of(path)
     suffixes = [f".{number}" for number in names.numbered]
-    for suffix in (*suffixes, CUT, TRUNCATE, PART, ""):
+    for suffix in (*suffixes, CUT, TRUNCATE, PART, POSITION, ""):
         try:
             os.unlink(path + suffix)
         except FileNotFoundError:

@@ -29,6 +29,10 @@ class FakeDocker:
         self.pull_ended = asyncio.Event()
         self.busy_removals = 0
         """So many removals are answered by a 409 first."""
+        self.dropped_starts = 0
+        """So many starts get no answer: the engine is gone before it gives one."""
+        self.empty_waits = 0
+        """So many waits end without an answer."""
 
     def asked(self, part: str) -> list[str]:
         return [it for it in self.requests if part in it]
@@ -49,8 +53,19 @@ class FakeDocker:
                 self.body = await request.json()
                 return web.json_response({"Id": ID, "Warnings": []}, status=201)
             case "POST", ["containers", _, "start"]:
+                if self.dropped_starts:
+                    self.dropped_starts -= 1
+                    assert request.transport is not None
+                    request.transport.abort()
                 self.status = "running"
                 return web.Response(status=204)
+            case "POST", ["containers", _, "wait"]:
+                if self.empty_waits:
+                    self.empty_waits -= 1
+                    return web.Response()
+                await asyncio.sleep(0.3)
+                self.status = "exited"
+                return web.json_response({"Error": None, "StatusCode": 0})
             case "GET", ["containers", _, "json"]:
                 return self._inspected()
             case "DELETE", ["containers", _]:

@@ -16,7 +16,9 @@ from supervisor.contracts.event import (
     Unhealthy,
     Warning_,
 )
+from supervisor.launchers.docker import logcopy
 from supervisor.lifecycle.errors import CannotTell
+from supervisor.logs import series
 from supervisor.logs.reading import tail
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
 from tests.lifecycle.house import A, tune, until
@@ -37,6 +39,9 @@ async def test_a_new_daemon_adopts_it_with_its_log(tmp_path: Path, dockerd: Dock
         await until(lambda: not home.supervisor.list())
         assert tail(view.log_path or "", 50).lines == (*before, "leaving")
         assert dockerd.containers(OURS) == []
+        assert logcopy.POSITION == series.POSITION
+        series.remove(view.log_path or "")
+        assert not os.path.exists(f"{view.log_path}{series.POSITION}")
 
 
 async def test_it_ended_while_no_daemon_ran(tmp_path: Path, dockerd: Dockerd) -> None:

@@ -12,8 +12,12 @@ from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan
 from supervisor.launchers.base import SpawnError, SpawnTicket
 from supervisor.launchers.docker.body import create_body
 from supervisor.launchers.docker.engine import Engine
+from supervisor.launchers.docker.gated import GatedContainer
 from supervisor.launchers.docker.image import have_image
+from supervisor.launchers.docker.labels import NONCE
 from supervisor.launchers.docker.removal import remove
+from supervisor.launchers.docker.running import DockerRunning
+from supervisor.launchers.docker.watch import Watch
 from tests.parts.fake_docker import ID, FakeDocker, progress, serving
 
 CONFIG = DockerConfig()
@@ -91,21 +95,53 @@ async def test_a_removal_in_progress_is_waited_for(tmp_path: Path) -> None:
         assert len(fake.asked("DELETE")) == 4
 
 
-@pytest.mark.parametrize("ids", [(), ("GPU-a",), ("GPU-a", "GPU-b")])
-def test_devices_are_asked_for_by_id_and_without_a_count(ids: tuple[str, ...]) -> None:
+async def test_a_wait_that_ends_without_an_answer_is_no_exit(tmp_path: Path) -> None:
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.status, fake.empty_waits = {"Labels": {NONCE: "0"}}, "running", 3
+        engine = Engine(fake.socket)
+        try:
+            with anyio.fail_after(10):
+                exit_ = await Watch(engine, ID, "0").until_dead()
+        finally:
+            await engine.close()
+        assert exit_.exit_code == 0
+        assert len(fake.asked("wait")) == 4
+
+
+async def test_the_engine_is_gone_between_create_and_start(tmp_path: Path) -> None:
+    """Whether it started is not known: it is asked again, which changes nothing where it did."""
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.dropped_starts = {"Labels": {NONCE: "0"}}, 1
+        engine = Engine(fake.socket)
+        watch = Watch(engine, ID, "0")
+        try:
+            gate = GatedContainer(
+                engine, ID, plan_of(()), lambda: DockerRunning(watch, 1, lambda: None)
+            )
+            running = await gate.open()
+            assert await running.liveness() == "alive"
+        finally:
+            await engine.close()
+        assert len(fake.asked("start")) == 2
+
+
+def plan_of(ids: tuple[str, ...]) -> LaunchPlan:
     request = DeviceRequest(driver="", device_ids=ids, capabilities=(("gpu",),))
-    health = HealthCheck(path="/", ready_deadline_ms=1, interval_ms=1)
-    plan = LaunchPlan(
+    return LaunchPlan(
         kind="docker",
         argv=(),
         env={},
         ports=(),
         mounts=(),
         devices=ids,
-        health=health,
+        health=HealthCheck(path="/", ready_deadline_ms=1, interval_ms=1),
         device_requests=(request,) if ids else (),
     )
+
+
+@pytest.mark.parametrize("ids", [(), ("GPU-a",), ("GPU-a", "GPU-b")])
+def test_devices_are_asked_for_by_id_and_without_a_count(ids: tuple[str, ...]) -> None:
     ticket = SpawnTicket(name="x", nonce="0", log_path="/l", env={})
-    asked = create_body(plan, ticket, {}, CONFIG)["HostConfig"].get("DeviceRequests", [])
+    asked = create_body(plan_of(ids), ticket, {}, CONFIG)["HostConfig"].get("DeviceRequests", [])
     expected = {"Driver": "", "DeviceIDs": list(ids), "Capabilities": [["gpu"]]}
     assert asked == ([expected] if ids else [])
