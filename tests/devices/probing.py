@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
+import psutil
+
 from supervisor.contracts.device import AcceleratorInfo
 from supervisor.devices.prober import COMMAND, Held, Prober
 
@@ -31,3 +33,15 @@ class Ask:
 
     def close(self) -> None:
         self.prober.close()
+
+
+def probes() -> list[psutil.Process]:
+    """Our children, dead ones too, but for the nursery that other tests keep for the session."""
+    return [it for it in psutil.Process().children() if not _is_nursery(it)]
+
+
+def _is_nursery(process: psutil.Process) -> bool:
+    try:
+        return "tests.chaos.nursery" in process.cmdline()
+    except psutil.Error:
+        return False

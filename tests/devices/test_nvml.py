@@ -1,12 +1,11 @@
 """NVIDIA's devices through the real binding: every field alone, and every way to fail."""
 
-import psutil
 import pytest
 from msgspec import UNSET
 
 from supervisor.contracts.device import DeviceAccess, DeviceProcess
 from supervisor.devices import prober
-from tests.devices.probing import Ask
+from tests.devices.probing import Ask, probes
 from tests.parts.fake_nvml import MIB, FakeNvml, gpu, uuid
 
 
@@ -152,7 +151,7 @@ def test_a_gpu_that_was_lost_is_looked_for_anew(
     monkeypatch.setattr(prober, "RENEW_S", 0.0)
     nvml.say(gpu(0), gpu(1), "fail * 15 1")
     assert len(ask.devices()) == 1
-    assert psutil.Process().children() == []
+    assert probes() == []
     nvml.say(gpu(0), gpu(1))
     assert len(ask.devices()) == 2
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from supervisor.devices import prober
-from tests.devices.probing import Ask
+from tests.devices.probing import Ask, probes
 from tests.parts.fake_nvml import FakeNvml, gpu, uuid
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +31,6 @@ def hung(nvml: FakeNvml, ask: Ask) -> Ask:
     return ask
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children()
-
-
 def test_a_hung_driver_keeps_nobody_waiting(hung: Ask) -> None:
     """TEL-4: one wait, then none, and the old figures with their age."""
     began = time.monotonic()
@@ -49,22 +45,22 @@ def test_a_hung_driver_keeps_nobody_waiting(hung: Ask) -> None:
     assert held.state == "stale"
     assert held.age_s >= 0.3
     assert "no answer" in str(held.answer.reason)
-    assert len(children()) == 1
+    assert len(probes()) == 1
 
 
 def test_an_answer_that_comes_late_is_taken(hung: Ask, nvml: FakeNvml) -> None:
-    [process] = children()
+    [process] = probes()
     assert hung().state == "stale"
     nvml.say(gpu(0, util=5))
     assert hung.until("ok").answer.accelerators[0].utilization_pct == 5
-    assert children() == [process]
+    assert probes() == [process]
 
 
 def test_a_process_that_hangs_too_long_is_replaced(
     hung: Ask, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prober, "ABANDON_S", 0.5)
-    [process] = children()
+    [process] = probes()
     deadline = time.monotonic() + 10
     while process.is_running():
         held = hung()
@@ -74,7 +70,7 @@ def test_a_process_that_hangs_too_long_is_replaced(
     assert "given up" in str(held.answer.reason) or "no answer" in str(held.answer.reason)
     nvml.say(gpu(0, util=5))
     assert hung.until("ok").answer.accelerators[0].utilization_pct == 5
-    assert len(children()) == 1
+    assert len(probes()) == 1
 
 
 def test_a_process_that_cannot_be_killed_is_followed_by_no_other(
@@ -85,7 +81,7 @@ def test_a_process_that_cannot_be_killed_is_followed_by_no_other(
     def never(process: subprocess.Popen[bytes], timeout: float | None = None) -> None:
         raise subprocess.TimeoutExpired("it", timeout or 0)
 
-    [process] = children()
+    [process] = probes()
     with monkeypatch.context() as kernel:
         kernel.setattr(prober, "ABANDON_S", 0.1)
         kernel.setattr(prober, "RETRY_S", 0.0)
@@ -97,11 +93,11 @@ def test_a_process_that_cannot_be_killed_is_followed_by_no_other(
         assert "stuck in the kernel" in str(held.answer.reason)
         assert str(process.pid) in str(held.answer.reason)
         assert held.answer.accelerators[0].utilization_pct == 37
-        assert {it.pid for it in children()} <= {process.pid}
+        assert {it.pid for it in probes()} <= {process.pid}
     process.wait(5)  # and now the kernel lets it go
     hung()
-    assert len(children()) == 1
-    assert process not in children()
+    assert len(probes()) == 1
+    assert process not in probes()
 
 
 def test_a_driver_that_never_answered_is_no_cpu_host(
@@ -117,7 +113,7 @@ def test_a_driver_that_never_answered_is_no_cpu_host(
 def test_a_process_that_is_killed_is_made_anew(nvml: FakeNvml, ask: Ask) -> None:
     nvml.say(gpu(0))
     ask.devices()
-    [process] = children()
+    [process] = probes()
     process.kill()
     process.wait(5)
     assert ask.until("ok").answer.accelerators[0].id == uuid(0)
@@ -130,11 +126,11 @@ def test_the_process_holds_nothing_of_ours_and_leaves_with_us(
     nvml.say(gpu(0))
     with (tmp_path / "lock").open("w"):
         ask.devices()
-        [process] = children()
+        [process] = probes()
         held = {os.readlink(it) for it in Path(f"/proc/{process.pid}/fd").iterdir()}
         assert not [it for it in held if it.startswith(str(tmp_path))]
     ask.close()
-    assert children() == []
+    assert probes() == []
 
 
 NOISY = """
@@ -165,7 +161,7 @@ def test_a_process_that_talks_nonsense_is_made_anew() -> None:
     held = asking()
     assert held.state == "failed"
     assert "nonsense" in str(held.answer.reason)
-    assert children() == []
+    assert probes() == []
     asking.close()
 
 
@@ -180,7 +176,7 @@ def test_a_process_that_cannot_be_started_is_a_reason(
     asking.close()
     nvml.say(gpu(0))
     ask.devices()
-    for child in children():
+    for child in probes():
         child.kill()
         child.wait(5)
 
@@ -219,7 +215,7 @@ import os, psutil, signal
 from supervisor.devices import prober
 prober.FIRST_PATIENCE_S = 0.5
 prober.Prober().ask(["nvidia"])
-print(psutil.Process().children()[0].pid, flush=True)
+print(psutil.Process().probes()[0].pid, flush=True)
 signal.pause()
 """
 
