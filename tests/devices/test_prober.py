@@ -215,7 +215,7 @@ import os, psutil, signal
 from supervisor.devices import prober
 prober.FIRST_PATIENCE_S = 0.5
 prober.Prober().ask(["nvidia"])
-print(psutil.Process().probes()[0].pid, flush=True)
+print(psutil.Process().children()[0].pid, flush=True)
 signal.pause()
 """
 
