@@ -3,11 +3,8 @@
 import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import partial
 
 import anyio
-from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.engine import LaunchPlan, StopStyle
@@ -16,46 +13,37 @@ from supervisor.contracts.event import (
     MemberProcess,
     Phase,
     Ready,
-    Recovered,
     Spawned,
     Swept,
-    Unhealthy,
 )
 from supervisor.contracts.event import (
     StopIncomplete as StopIncompleteEvent,
 )
-from supervisor.contracts.failure import Diagnosis, ExitedEarly, SpawnFailed, UnhealthyTimeout
+from supervisor.contracts.failure import SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.engines.api_key import api_key
-from supervisor.engines.diagnosis import diagnose
 from supervisor.engines.tls import speaks_tls
 from supervisor.health.address import AddressError, IPAddress, probe_addresses
 from supervisor.health.line import Reply
-from supervisor.health.outcome import Miss, NotReady, Outcome
+from supervisor.health.outcome import Miss, NotReady
 from supervisor.health.outcome import Ready as Answered
 from supervisor.health.pacing import RELAXED_S
 from supervisor.health.probe import Probe
-from supervisor.health.readiness import Expired, wait_ready
-from supervisor.instances.state import unhealthy_after, was_ready
+from supervisor.health.readiness import wait_ready
 from supervisor.launchers.base import Exit, Gated, Launcher, Running, SpawnError, StopReceipt
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.ledger import Ledger
 from supervisor.lifecycle.loading import Loading
-from supervisor.lifecycle.logtail import SEARCHED_BYTES, SHOWN_BYTES, read_last_words
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Prepared
 from supervisor.lifecycle.receipt import device_memory, tree_on_devices
+from supervisor.lifecycle.wellbeing import Wellbeing
+from supervisor.lifecycle.words import exited_early, timed_out
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
 DOOM_S = 0.5
 """Between the line that says an engine will never be ready, and the end of the wait for it."""
-_OUT_OF_MEMORY = Diagnosis(
-    code="out-of-memory",
-    summary="the kernel ended it, for its container or the host ran out of memory",
-    hint="give it more memory, a smaller model, a shorter context or fewer slots",
-    evidence="the container engine says OOMKilled",
-)
 
 
 class Attempt:
@@ -71,8 +59,7 @@ class Attempt:
         self.running: Running | None = None
         self.exit: Exit | None = None
         self.liveness: Liveness = "alive"
-        self.misses = 0
-        self._unhealthy_since: int | None = None
+        self._wellbeing = Wellbeing(house, ledger)
         self.ended_ns: int | None = None
         """When a daemon saw the main process end, or set out to end it."""
         self.stuck: tuple[MemberProcess, ...] = ()
@@ -80,7 +67,7 @@ class Attempt:
     @property
     def health(self) -> HealthView:
         last = self._probe.last if self._probe else None
-        return HealthView(misses=self.misses, last=last.text if last else None)
+        return HealthView(misses=self._wellbeing.misses, last=last.text if last else None)
 
     @property
     def opening(self) -> bool:
@@ -195,13 +182,12 @@ class Attempt:
             )
             race.cancel_scope.cancel()
         if self.exit is not None:
-            raise Problem(await self.exited_early(self.exit))
-        if isinstance(outcome, Expired):
-            raise Problem(await self._timed_out(outcome.waited_ms, outcome.last))
+            raise Problem(await exited_early(self._house, self._ledger, self.exit))
         if not isinstance(outcome, Answered):
-            waited = monotonic_ns() - (supervision.launched_monotonic_ns or monotonic_ns())
+            waited_ns = monotonic_ns() - (supervision.launched_monotonic_ns or monotonic_ns())
             last = probe.last if isinstance(probe.last, NotReady) else None
-            raise Problem(await self._timed_out(waited // 1_000_000, last))
+            failure = await timed_out(self._house, self._ledger, waited_ns // 1_000_000, last)
+            raise Problem(failure)
         await self._become_ready()
 
     async def _addresses(self) -> tuple[IPAddress, ...] | None:
@@ -300,29 +286,9 @@ class Attempt:
                 seen = await (probe.deep() if deep else probe.health())
                 if deep and every_ns:
                     due_ns = monotonic_ns() + every_ns
-                lasted_ms = self._judge(seen)
+                lasted_ms = self._wellbeing.judge(seen)
                 if isinstance(seen, NotReady) and give_up_ms and lasted_ms >= give_up_ms:
-                    return await self._timed_out(lasted_ms, seen)
-
-    def _judge(self, seen: Outcome) -> int:
-        """Count a probe, and say when the line is crossed. How long it has been unhealthy, in ms.
-
-        Where there are no rights to look, or the answer cannot be proved to be the engine's, the
-        probe says nothing about the engine.
-        """
-        now, limit = self._house.clock.monotonic_ns(), unhealthy_after(self._ledger.record)
-        if isinstance(seen, NotReady) and seen.kind in ("denied", "unproved"):
-            return 0
-        self.misses = self.misses + 1 if isinstance(seen, NotReady) else 0
-        since = self._unhealthy_since
-        if isinstance(seen, NotReady):
-            if self.misses >= limit and since is None:
-                since = self._unhealthy_since = now
-                self._ledger.publish(Unhealthy(reason=seen.text, misses=self.misses))
-        elif since is not None:
-            self._unhealthy_since = None
-            self._ledger.publish(Recovered(unhealthy_ms=(now - since) // 1_000_000))
-        return 0 if since is None else (now - since) // 1_000_000
+                    return await timed_out(self._house, self._ledger, lasted_ms, seen)
 
     # ── down ─────────────────────────────────────────────────────────────────
 
@@ -395,52 +361,6 @@ class Attempt:
             self._ledger.warn("log-lost", detail)
         if rotation.trouble:
             self._ledger.warn("log-unbounded", rotation.trouble)
-
-    # ── words ────────────────────────────────────────────────────────────────
-
-    async def exited_early(self, exit_: Exit) -> ExitedEarly:
-        """An exit as a failure; one after readiness too, for there is but this shape."""
-        tail, diagnosis = await self._last_words(exit_)
-        return ExitedEarly(
-            exit_code=exit_.exit_code,
-            signal=exit_.signal,
-            log_tail=tail,
-            detail=UNSET if exit_.detail is None else exit_.detail,
-            diagnosis=_OUT_OF_MEMORY if exit_.out_of_memory else diagnosis,
-        )
-
-    async def _timed_out(self, waited_ms: int, last: NotReady | None) -> UnhealthyTimeout:
-        tail, diagnosis = await self._last_words()
-        return UnhealthyTimeout(
-            waited_ms=waited_ms,
-            log_tail=tail,
-            last_probe=last.text if last else UNSET,
-            diagnosis=diagnosis,
-        )
-
-    async def _last_words(self, exit_: Exit | None = None) -> tuple[str, Diagnosis | UnsetType]:
-        """The end of the log, fit for an event, and what it tells of the cause.
-
-        The exit of an engine that had been ready is news that no long search may hold up.
-        """
-        record, redactor = self._ledger.record, self._ledger.redactor
-        search = SHOWN_BYTES if exit_ is not None and was_ready(record) else SEARCHED_BYTES
-        words = await read_last_words(
-            self._ledger.supervision.log_path,
-            search,
-            partial(
-                diagnose,
-                record.engine,
-                exit_code=exit_.exit_code if exit_ else None,
-                signal=exit_.signal if exit_ else None,
-            ),
-            self._house.reading,
-            redactor.text,
-        )
-        if words.diagnosis is None:
-            return redactor.tail(words.tail), UNSET
-        evidence = redactor.text(words.diagnosis.evidence)
-        return redactor.tail(words.tail), replace(words.diagnosis, evidence=evidence)
 
     def _need_running(self) -> Running:
         assert self.running is not None, "only called once there is a handle"

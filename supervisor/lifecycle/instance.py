@@ -32,6 +32,7 @@ from supervisor.lifecycle.restart import GiveUp, Retry, decide
 from supervisor.lifecycle.told import NOTHING, Told
 from supervisor.lifecycle.up import Prepare, Up
 from supervisor.lifecycle.views import living_view, tombstone_view
+from supervisor.lifecycle.words import exited_early
 
 PATIENCE_CRASHES = 2
 """So often a defect of ours may strike one instance before its callers are told."""
@@ -248,7 +249,7 @@ class Instance:
         """Nobody told it to end: that is news, before anything is done about it."""
         life = self._life
         if life.command is None and life.last_words is None:
-            life.last_words = await life.attempt.exited_early(exit_)
+            life.last_words = await exited_early(life.house, life.ledger, exit_)
             life.ledger.tell_once(
                 Exited(
                     exit_code=exit_.exit_code,
@@ -269,7 +270,7 @@ class Instance:
             life.ledger.tell_once(
                 Reaped(exit_code=exit_.exit_code, signal=exit_.signal, devices=life.record.devices)
             )
-        life.last_words = await life.attempt.exited_early(exit_)
+        life.last_words = await exited_early(life.house, life.ledger, exit_)
         return Cause("exit", life.last_words)
 
     async def _follow(self, failure: LaunchFailure | None) -> None:

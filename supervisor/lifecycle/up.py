@@ -14,6 +14,7 @@ from supervisor.lifecycle.ending import Command, to_resume
 from supervisor.lifecycle.life import Life
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
+from supervisor.lifecycle.words import exited_early
 
 PORT_ATTEMPTS = 3
 PORT_GRACE_MS = 500
@@ -134,7 +135,7 @@ class Up:
                 life.resume(Command(verb, None))
         elif attempt.exit is not None:
             if not life.ready:
-                raise Problem(await attempt.exited_early(attempt.exit))
+                raise Problem(await exited_early(life.house, life.ledger, attempt.exit))
         else:
             if found:
                 devices, port = life.record.devices, life.record.port
