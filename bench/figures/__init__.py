@@ -4,6 +4,7 @@ from bench.figure import Figure
 from bench.figures import (
     adoption,
     cli,
+    docker,
     events,
     exit_bus,
     exit_socket,
@@ -40,6 +41,7 @@ FIGURES: dict[str, Figure] = {
         subscribers,
         plan,
         fit,
+        docker,
         squatter,
     )
 }

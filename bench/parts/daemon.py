@@ -63,8 +63,9 @@ class Daemon:
         *,
         cgroups: Literal["auto", "off"] = "auto",
         devices: int = 0,
+        more: str = "",
     ) -> None:
-        """With ``devices``, so many engines get one each, to themselves."""
+        """With ``devices``, so many engines get one each, to themselves. ``more`` is config."""
         self.folder = folder
         self.engine = engine
         self.socket = str(folder / "s")
@@ -79,6 +80,7 @@ class Daemon:
                 f'[[devices.static]]\nid = "{card}"\naccelerator = "cuda"\n'
                 for card in self.devices
             )
+            + more
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -172,9 +174,10 @@ def daemon(
     *,
     cgroups: Literal["auto", "off"] = "auto",
     devices: int = 0,
+    more: str = "",
 ) -> Iterator[Daemon]:
     """A running one."""
-    one = Daemon(folder, engine, cgroups=cgroups, devices=devices)
+    one = Daemon(folder, engine, cgroups=cgroups, devices=devices, more=more)
     try:
         one.start()
         yield one

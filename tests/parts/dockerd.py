@@ -58,13 +58,13 @@ grep -o '"NVIDIA[^"]*"' "$bundle/config.json" >>{log}
 
 def require_dockerd() -> None:
     """Skip the calling test where no Docker Engine can be run, or fail it in CI."""
-    if reason := _lacking():
+    if reason := lacking():
         if os.environ.get("ENGINE_SUPERVISOR_REQUIRE_PARTS"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
 
 
-def _lacking() -> str | None:
+def lacking() -> str | None:
     if os.geteuid() != 0:
         return "a Docker Engine of the tests' own can be started by root alone"
     for program, package in (

@@ -14,6 +14,7 @@ from aiohttp import web
 
 VERSION = {"ApiVersion": "1.41", "Version": "20.10.24"}
 ID = "c" * 64
+DYING_S = 0.5
 
 
 class FakeDocker:
@@ -31,6 +32,12 @@ class FakeDocker:
         """So many removals are answered by a 409 first."""
         self.dropped_starts = 0
         """So many starts get no answer: the engine is gone before it gives one."""
+        self.auths: list[str | None] = []
+        """What pulls said of who asks."""
+        self.deaf = False
+        """It does not end by itself, and takes a while to die of KILL."""
+        self.died = asyncio.Event()
+        self.signals: list[str] = []
         self.empty_waits = 0
         """So many waits end without an answer."""
 
@@ -63,9 +70,14 @@ class FakeDocker:
                 if self.empty_waits:
                     self.empty_waits -= 1
                     return web.Response()
-                await asyncio.sleep(0.3)
+                await (self.died.wait() if self.deaf else asyncio.sleep(0.3))
                 self.status = "exited"
                 return web.json_response({"Error": None, "StatusCode": 0})
+            case "POST", ["containers", _, "kill"]:
+                self.signals.append(request.query["signal"])
+                if self.signals[-1] == "SIGKILL":
+                    asyncio.get_running_loop().call_later(DYING_S, self.died.set)
+                return web.Response(status=204)
             case "GET", ["containers", _, "json"]:
                 return self._inspected()
             case "DELETE", ["containers", _]:
@@ -88,6 +100,7 @@ class FakeDocker:
         )
 
     async def _pull(self, request: web.Request) -> web.StreamResponse:
+        self.auths.append(request.headers.get("X-Registry-Auth"))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         try:

@@ -1,14 +1,17 @@
 """What a real engine cannot be made to do, by a scripted one."""
 
 import asyncio
+import base64
+import json
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
 from aiohttp import web
 
 from supervisor.contracts.config import DockerConfig
-from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan
+from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan, StopStyle
 from supervisor.launchers.base import SpawnError, SpawnTicket
 from supervisor.launchers.docker.body import create_body
 from supervisor.launchers.docker.engine import Engine
@@ -18,7 +21,7 @@ from supervisor.launchers.docker.labels import NONCE
 from supervisor.launchers.docker.removal import remove
 from supervisor.launchers.docker.running import DockerRunning
 from supervisor.launchers.docker.watch import Watch
-from tests.parts.fake_docker import ID, FakeDocker, progress, serving
+from tests.parts.fake_docker import DYING_S, ID, FakeDocker, progress, serving
 
 CONFIG = DockerConfig()
 
@@ -82,6 +85,58 @@ async def test_a_pull_has_its_own_budget(tmp_path: Path) -> None:
         fake.pull = slow
         with pytest.raises(SpawnError, match="could not be pulled within"):
             await pull(fake, [], DockerConfig(pull_timeout_ms=200))
+
+
+@pytest.mark.parametrize(("policy", "pulls"), [("missing", 0), ("always", 1)])
+async def test_an_image_that_is_there(
+    tmp_path: Path, policy: Literal["missing", "always"], pulls: int
+) -> None:
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.image = True
+        await pull(fake, [], DockerConfig(pull=policy))
+        assert len(fake.asked("images/create")) == pulls
+
+
+async def test_a_pull_says_who_asks(tmp_path: Path) -> None:
+    login = base64.b64encode(b"me:s3cret").decode()
+    (tmp_path / "config.json").write_text(
+        json.dumps({"auths": {"https://index.docker.io/v1/": {"auth": login}}})
+    )
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.image = True
+        engine = Engine(fake.socket)
+        try:
+            env = {"DOCKER_CONFIG": str(tmp_path)}
+            told: list[str] = []
+            always = DockerConfig(pull="always")
+            await have_image(engine, "x/y:1", always, env, lambda _, detail: told.append(detail))
+        finally:
+            await engine.close()
+        [auth] = fake.auths
+        assert auth is not None
+        assert json.loads(base64.urlsafe_b64decode(auth))["password"] == "s3cret"
+        assert "s3cret" not in "".join(told)
+
+
+async def test_a_slow_stop_and_a_slow_removal_are_one_stop(tmp_path: Path) -> None:
+    """DKR-2: TERM in vain, KILL after the grace, and 409 while the removal goes on."""
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.status, fake.deaf = {"Labels": {NONCE: "0"}}, "running", True
+        fake.busy_removals = 5
+        engine = Engine(fake.socket)
+        running = DockerRunning(Watch(engine, ID, "0"), 10, lambda: None)
+        try:
+            began = anyio.current_time()
+            receipt = await running.stop(StopStyle(grace_ms=1_000), 300)
+            assert anyio.current_time() - began >= 0.3 + DYING_S
+            again = await running.stop(StopStyle(grace_ms=1_000), 300)
+        finally:
+            running.close()
+            await engine.close()
+        assert (receipt.survivors, again.survivors) == ((), ())
+        assert [it.pid for it in receipt.killed] == [0]
+        assert fake.signals == ["SIGTERM", "SIGKILL"]
+        assert fake.body is None
 
 
 async def test_a_removal_in_progress_is_waited_for(tmp_path: Path) -> None:
