@@ -4,7 +4,6 @@ For the daemon's start, and for hosts on which no engine ever runs in a containe
 takes half a second to import.
 """
 
-import http.client
 import json
 import socket
 from typing import Any
@@ -15,17 +14,6 @@ ASK_S = 2.0
 MOST_BYTES = 16 << 20
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def ask(
     path: str,
     what: str,
@@ -34,8 +22,11 @@ def ask(
     body: bytes | None = None,
 ) -> Any:
     """The answer's JSON, or its text. Raises ``EngineDown`` and ``EngineRefused``."""
-    connection = _Connection(path, within_s)
+    import http.client  # and with it all of email, which the daemon's start can do without
+
+    connection = http.client.HTTPConnection("localhost", timeout=within_s)
     try:
+        connection.sock = _connected(path, within_s)
         connection.request(method, what, body, {"Content-Type": "application/json"})
         reply = connection.getresponse()
         text = reply.read(MOST_BYTES)
@@ -51,3 +42,14 @@ def ask(
         message = said.get("message") if isinstance(said, dict) else said
         raise EngineRefused(reply.status, str(message))
     return said
+
+
+def _connected(path: str, within_s: float) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(within_s)
+    try:
+        link.connect(path)
+    except BaseException:
+        link.close()
+        raise
+    return link
