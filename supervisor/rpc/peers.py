@@ -54,6 +54,6 @@ def needs_admin(params: LaunchParams) -> str | None:
     if params.binary is not UNSET:
         return "`binary`"
     for name in params.env or ():
-        if name.startswith(_LOADER_PREFIXES):
+        if name == "PATH" or name.startswith(_LOADER_PREFIXES):
             return f"the variable {name}"
     return None

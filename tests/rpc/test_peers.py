@@ -74,7 +74,7 @@ def test_what_chooses_the_code_that_runs_is_for_admins() -> None:
     assert needs_admin(LaunchParams(name="a", env={"HF_TOKEN": "x"}, extra_args=("--x",))) is None
     assert needs_admin(LaunchParams(name="a", command=("sh",))) == "`command`"
     assert needs_admin(LaunchParams(name="a", binary="/x")) == "`binary`"
-    for name in ("LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP"):
+    for name in ("LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PATH"):
         assert needs_admin(LaunchParams(name="a", env={name: "x"})) == f"the variable {name}"
 
 
