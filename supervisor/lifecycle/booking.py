@@ -31,6 +31,7 @@ from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.shortid import spelled_out
 from supervisor.lifecycle.strangers import Strangers
 
 Records = Callable[[], Mapping[str, InstanceRecord]]
@@ -62,6 +63,11 @@ class BookingDesk:
         self._records = records
         self._quarantine = quarantine
         self._strangers = strangers
+
+    async def spelled_out(self, order: Order) -> Order:
+        """With the whole ids of devices that are named by a part. Raises ``InvalidLaunch``."""
+        snapshot = await self._house.inventory.snapshot()
+        return spelled_out(order, {device.id for device in snapshot.accelerators})
 
     async def look(self, order: Order) -> Surroundings:
         """Whether the engine runs here, and how. Raises ``Problem``."""

@@ -160,6 +160,7 @@ class LocalSupervisor(Supervisor):
     async def _launch(self, params: LaunchParams, last_port: int | None) -> InstanceView:
         self._refuse_if_leaving()
         order = resolve(params, self._house.config.recipes, last_port=last_port)
+        order = await self._desk.spelled_out(order)
         nonce = token_hex(16)
         try:
             instance = await self._reserve(order, nonce)
@@ -380,7 +381,7 @@ class LocalSupervisor(Supervisor):
         return await scrape(found, spec.metrics if spec else {})
 
     async def plan(self, params: LaunchParams) -> PlanReply:
-        order = resolve(params, self._house.config.recipes)
+        order = await self._desk.spelled_out(resolve(params, self._house.config.recipes))
         taken = order.name in self._roster
         return await planned(self._house, self._desk, order, taken=taken)
 
