@@ -99,6 +99,13 @@ _TORCH = (
         "look for other programs on the device",
     ),
     _row(
+        "device-withdrawn",
+        r"Failed to initialize NVML: Unknown Error",
+        "the container lost its access to the GPU while it ran",
+        "a `systemctl daemon-reload` on the host does that to containers that got their GPU from "
+        "NVIDIA's hook; launch it again, and let the host offer CDI names",
+    ),
+    _row(
         "no-device",
         r"Found no NVIDIA driver|CUDA driver version is insufficient|No CUDA GPUs are available"
         r"|Failed to infer device type|No accelerator \(CUDA|nvidia-smi not found",

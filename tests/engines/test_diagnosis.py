@@ -171,6 +171,7 @@ PRINTED: tuple[tuple[EngineId, str, str], ...] = (
         "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
         "address already in use",
     ),
+    ("vllm", "device-withdrawn", "Failed to initialize NVML: Unknown Error"),  # DKR-5
     ("vllm", "no-device", "RuntimeError: Failed to infer device type"),
     ("vllm", "no-device", "RuntimeError: Found no NVIDIA driver on your system."),
     ("sglang", "no-device", "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU) is available."),
