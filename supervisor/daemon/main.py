@@ -116,6 +116,8 @@ def _load(path: Path | None) -> Config:
     if path is None:
         return Config()
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError("it is no ordinary file")
         config = parse_config(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -30,7 +30,12 @@ _SECRET_WORD = r"(?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d
 _SECRET_TOKEN = r"(?:(?:access|api|auth|bearer|hf|hub)[_-]?)?token"
 """Not any token: tokenizers have many, and none of theirs is a secret."""
 _SECRET_FLAG = re.compile(
-    rf"--?(?:[\w.-]*-)?(?:{_SECRET_WORD}|auth-token)|--?{_SECRET_TOKEN}|--auth"
+    rf"--?(?:[\w.-]*[-.])?(?:{_SECRET_WORD}|auth-token)|--?(?:[\w.-]*\.)?{_SECRET_TOKEN}|--auth"
+)
+_SECRET_VARIABLE = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PW|CREDENTIAL)S?$"
+    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|PW|PAT|CREDENTIALS?)(_|$)",
+    re.IGNORECASE,
 )
 _SECRET_MEMBER = re.compile(
     rf'("(?:[\w-]*{_SECRET_WORD}|{_SECRET_TOKEN}|authorization)"\s*:\s*")((?:[^"\\]|\\.)+)',
@@ -48,6 +53,11 @@ def is_secret_flag(name: str) -> bool:
     if name in _PUBLIC or not name.startswith("--") or len(name) < _SHORTEST_PREFIX:
         return False
     return any(flag.startswith(name) for flag in SECRET_FLAGS)
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether a variable of this name has a value that must not be shown."""
+    return _SECRET_VARIABLE.search(name) is not None
 
 
 def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
@@ -85,6 +95,10 @@ def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
             first = False
             continue
         first = more = False
+        name, assigned, _ = word.partition("=")
+        if assigned and name.isidentifier() and is_secret_variable(name):
+            # What ``env`` and a shell take before a program.
+            yield position, len(name) + 1
         if flag and is_secret_flag(flag.name):
             if flag.value is None:
                 first = more = True

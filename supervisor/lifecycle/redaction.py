@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.event import RedactedPlan
 from supervisor.contracts.instance import InstanceRecord, LaunchParams
-from supervisor.engines.secrets import mask_argv, secret_values
+from supervisor.engines.secrets import is_secret_variable, mask_argv, secret_values
 from supervisor.failures import bounded_tail
 
 MASK = "***"
@@ -21,11 +21,6 @@ SHORTEST_SECRET = 4
 
 LINE_CHARS = 8
 
-_SECRET_NAME = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?$"
-    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|PAT|CREDENTIALS?)(_|$)",
-    re.IGNORECASE,
-)
 _PATTERNS = (
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
     re.compile(r"(?<=[?&]token=)[^&\s]+", re.IGNORECASE),
@@ -44,9 +39,10 @@ class Redactor:
 
     @classmethod
     def of(cls, params: LaunchParams, plan: LaunchPlan | None) -> "Redactor":
-        argv = [*(params.extra_args or ()), *(params.command or ()), *(plan.argv if plan else ())]
+        # Each by itself: what follows a secret flag at the end of one is not its value.
+        said = (params.extra_args or (), params.command or (), plan.argv if plan else ())
         env = {**(params.env or {}), **(plan.env if plan else {})}
-        whole = {*secret_values(argv), *_secret_env(env)}
+        whole = {*(it for argv in said for it in secret_values(argv)), *_secret_env(env)}
         # A log shows a key file's lines one by one.
         lines = {line for value in whole for line in value.splitlines() if len(line) >= LINE_CHARS}
         plain = {value for value in whole | lines if not (value.isdigit() and len(value) < 12)}
@@ -99,7 +95,7 @@ def _spellings(value: str) -> Iterable[str]:
 
 
 def _secret_env(env: Mapping[str, str]) -> Iterable[str]:
-    return (value for name, value in env.items() if _SECRET_NAME.search(name))
+    return (value for name, value in env.items() if is_secret_variable(name))
 
 
 def _shown(words: Iterable[str]) -> tuple[str, ...]:

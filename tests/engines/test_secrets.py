@@ -71,3 +71,18 @@ def test_the_values_are_told_for_masking_them_elsewhere() -> None:
 )
 def test_the_key_that_a_probe_shows(argv: list[str], env: dict[str, str], key: str | None) -> None:
     assert api_key(argv, env) == key
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["--hf-overrides.api_key", "SEKRET"], ["--hf-overrides.api_key", "***"]),
+        (["--kv.extra.password=SEKRET"], ["--kv.extra.password=***"]),
+        (["--json.token=SEKRET"], ["--json.token=***"]),
+        (["env", "HF_TOKEN=SEKRET", "x"], ["env", "HF_TOKEN=***", "x"]),
+        (["env", "DB_PW=SEKRET", "PWD=/here"], ["env", "DB_PW=***", "PWD=/here"]),
+    ],
+)
+def test_dotted_flags_and_assignments(argv: list[str], shown: list[str]) -> None:
+    assert list(mask_argv(argv)) == shown
+    assert secret_values(argv) == ("SEKRET",)

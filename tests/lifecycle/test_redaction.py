@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from supervisor.contracts.engine import HealthCheck, LaunchPlan
 from supervisor.contracts.instance import LaunchParams
 from supervisor.lifecycle.redaction import Redactor
 
@@ -36,3 +37,18 @@ def test_what_stands_before_a_host_is_masked(url: str) -> None:
 
 def test_a_small_number_is_no_secret() -> None:
     assert redactor(env={"MAX_TOKENS": "4096"}).text("ctx 4096") == "ctx 4096"
+
+
+def test_a_secret_flag_at_the_end_of_the_extra_args_takes_nothing_of_the_plan_with_it() -> None:
+    plan = LaunchPlan(
+        kind="process",
+        argv=("/bin/vllm", "serve", "/models/m", "--api-key", "SEKRIT"),
+        env={},
+        ports=(),
+        mounts=(),
+        devices=(),
+        health=HealthCheck(path="/", ready_deadline_ms=1, interval_ms=1),
+    )
+    redactor = Redactor.of(LaunchParams(name="a", extra_args=("--api-key", "SEKRIT")), plan)
+    assert redactor.secrets == ("SEKRIT",)
+    assert redactor.argv(plan.argv) == ("/bin/vllm", "serve", "/models/m", "--api-key", "***")
