@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from supervisor.client import Client
+from supervisor.client import Client, RpcError
+from supervisor.contracts.failure import AlreadyRunning
+from supervisor.contracts.rpc import LogLines, LogsParams
 from supervisor.daemon.main import main
 from tests.daemon.engined import Engined, refused, serves, stop
 from tests.lifecycle.house import A, B
@@ -178,6 +180,7 @@ def test_no_proxy_stands_between_us_and_our_engines(engined: Engined) -> None:
 
 
 def test_a_real_server_answers_a_chat(engined: Engined) -> None:
+    """ADOPT-1: before and after the daemon is killed; and its log goes on where it was."""
     server = real_llama.genuine_server() or real_llama.shim_server()
     client = engined.start()
     view = client.launch(
@@ -191,12 +194,17 @@ def test_a_real_server_answers_a_chat(engined: Engined) -> None:
     assert view.state == "ready"
     assert serves(view.record.port)
     assert chat(view.record.port)["choices"][0]["message"]["role"] == "assistant"
-    first = client.logs("x").lines
+    first = client.logs("x")
     engined.end(signal.SIGKILL)
     client = engined.start()
-    assert client.get("x").record == view.record
+    adopted = client.get("x")
+    assert (adopted.state, adopted.record) == ("ready", view.record)
+    with pytest.raises(RpcError) as twice:
+        client.launch(engined.params())
+    assert twice.value.failure == AlreadyRunning(name="x")
     assert chat(view.record.port)["model"] == "tiny"
-    assert len(client.logs("x").lines) >= len(first)
+    more = LogsParams(name="x", log=first.log, after=first.cursor)
+    assert any(client.call("instance.logs", more, LogLines).lines)
     assert stop(client).state == "exited"
     assert {it.device for it in client.leases().leases if it.holders} == set()
 

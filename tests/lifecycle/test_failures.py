@@ -314,6 +314,7 @@ async def test_a_deadline_that_passes(home: Home) -> None:
         {"port": 0},
         {"port": 65_536},
         {"port": 18_080, "extra_args": ("--port", "19090")},
+        {"port": 18_080, "extra_args": ("--port=19090",)},
         {"port": 18_080, "env": {"LLAMA_ARG_PORT": "19090"}},
         {"extra_args": ("a\0b",)},
         {"env": {"A=B": "x"}},

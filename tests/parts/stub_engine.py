@@ -19,7 +19,7 @@ KNOBS = {
     "dump": "",  # file that gets argv, env, descriptors and more, as JSON
     "up": "",  # file that appears once signals are handled and children run
     "say": "",  # printed to stderr at the start; escapes such as \n and \x1b are understood
-    "output": "",  # kinds joined by comma: long-line, cr-only, invalid-utf8
+    "output": "",  # kinds joined by comma: long-line, cr-only, bars, invalid-utf8
     "drip": "0",  # seconds between lines of progress that it writes while it loads
     "drip-for": "600",  # and for how long it does so
     "flood": "0",  # bytes of log lines at the start
@@ -171,6 +171,10 @@ class Stub:
             elif kind == "cr-only":
                 for percent in range(0, 100, 2):
                     os.write(2, b"loading %d%%\r" % percent)
+            elif kind == "bars":
+                for first in range(0, 20_000, 100):
+                    updates = range(first, first + 100)
+                    os.write(2, b"".join(b"loading %5d/20000\r" % update for update in updates))
             elif kind == "invalid-utf8":
                 os.write(2, b"\xff\xfe caf\xc3 \xf0\x9f\x98\n")
         line = b"stub: one line of a flood of lines that somebody has to keep bounded\n"
