@@ -70,7 +70,7 @@ TOLD: dict[str, type[Event]] = {"running": Reaped, "loading": LaunchFailed, "sto
 @pytest.mark.parametrize("exact", [True, False], ids=["by inode", "by start"])
 @pytest.mark.parametrize("intent", TOLD)
 def test_whoever_has_the_pid_now_is_left_alone(tmp_path: Path, intent: str, exact: bool) -> None:
-    """Never signalled; the engine is known to be gone, and its lease is free."""
+    """PID-1: never signalled; the engine is known to be gone, and its lease is free."""
 
     async def scene() -> None:
         async with opened(tmp_path, clean=False) as home:

@@ -35,7 +35,10 @@ def test_the_socket_and_the_state_are_ours_alone(engined: Engined) -> None:
 
 
 def test_a_second_daemon_is_refused(engined: Engined, tmp_path: Path) -> None:
-    """By the state directory, whatever socket it would use; the first one is not disturbed."""
+    """By the state directory, whatever socket it would use; the first one is not disturbed.
+
+    RPC-1, GPU-7.
+    """
     client = engined.start()
     other = tmp_path / "other.toml"
     other.write_text(f'socket = "{tmp_path}/s2"\nstate-dir = "{tmp_path}/state"\n')

@@ -139,6 +139,7 @@ def test_a_container_gets_an_intel_cards_files_and_its_place_on_the_bus() -> Non
 
 
 def test_the_order_of_enumeration_changes_nothing() -> None:
+    """GPU-1."""
     plan = SPEC.plan(request(devices=[GPU_A]))
     turned = dict(reversed(list(ACCELERATORS.items())))
     assert apply_devices(plan, turned, ACCESS) == apply_devices(plan, ACCELERATORS, ACCESS)
@@ -154,6 +155,7 @@ def test_masks_of_any_vendor_never_survive() -> None:
 
 
 def test_a_launch_may_choose_the_order_and_narrow_its_mask() -> None:
+    """GPU-1."""
     own = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST", "CUDA_VISIBLE_DEVICES": GPU_B}
     assert applied(GPU_A, GPU_B, env=own) == own
 

@@ -71,6 +71,7 @@ def test_it_never_runs_without_a_model_which_would_be_router_mode() -> None:
     ["/a b/'\".gguf", "/x/$HOME %s `id`.gguf", "/line\nbreak.gguf", "/-m.gguf", "/" + "é😀" * 100],
 )
 def test_a_model_path_passes_byte_for_byte(model: str) -> None:
+    """ARG-3."""
     assert value_of(argv(request(modelPath=model)), "-m") == model
 
 

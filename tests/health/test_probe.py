@@ -47,6 +47,7 @@ def kind(outcome: Outcome) -> str:
     ],
 )
 async def test_ready_at_every_address(bound: str, asked: str, dual_stack: bool) -> None:
+    """HLT-4."""
     with Server(replies(OK), bound, dual_stack=dual_stack) as server:
         async with probe_of(server.port, asked) as probe:
             assert isinstance(await probe.readiness(), Ready)

@@ -58,6 +58,7 @@ def kind(outcome: Outcome) -> str:
     ids=range(14),
 )
 async def test_replies(answer: bytes, expected: str) -> None:
+    """HLT-2, HLT-8."""
     outcome = await ask(replies(answer))
     assert kind(outcome) == expected
     assert outcome.text.isprintable()
@@ -81,6 +82,7 @@ async def test_a_redirect_is_named_and_not_followed() -> None:
 
 
 async def test_silence_after_the_accept_is_a_timeout() -> None:
+    """HLT-8."""
     began = time.monotonic()
     outcome = await ask(silent, 150)
     assert kind(outcome) == "timeout"
@@ -88,6 +90,8 @@ async def test_silence_after_the_accept_is_a_timeout() -> None:
 
 
 async def test_a_byte_at_a_time_does_not_stretch_the_timeout() -> None:
+    """HLT-8."""
+
     def drip(conn: socket.socket) -> None:
         read_request(conn)
         for byte in b"HTTP/1.1 200 OK\r\n" + b"x" * 1_000:
@@ -100,6 +104,7 @@ async def test_a_byte_at_a_time_does_not_stretch_the_timeout() -> None:
 
 
 async def test_an_endless_body_is_read_up_to_a_bound() -> None:
+    """HLT-8."""
     sent = 0
 
     def pour(conn: socket.socket) -> None:
@@ -153,6 +158,7 @@ async def test_no_connection_close_is_asked_for_and_no_cookie_comes_back() -> No
 
 
 async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HLT-1."""
     targets: list[bytes] = []
 
     def handle(conn: socket.socket) -> None:

@@ -76,6 +76,7 @@ async def test_a_probe_ends_at_the_deadline_and_the_last_one_has_its_whole_time(
 
 
 async def test_a_daemon_that_slept_past_the_deadline_asks_once_more() -> None:
+    """CLK-1."""
     script = Script((5_000, NotReady("timeout", "asleep")), (1, Ready("all along")))
     assert await wait(script) == Ready("all along")
     assert script.asked[-1] == (5_000, None)

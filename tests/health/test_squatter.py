@@ -14,6 +14,7 @@ ROUNDS = 100
 
 
 async def test_a_squatter_is_never_ready_beside_a_control_that_always_is() -> None:
+    """HLT-6."""
     with child_server(OK) as squatter:
         ours, control = FdOwner(os.getpid()), FdOwner(squatter.pid)
         async with (

@@ -29,7 +29,7 @@ def mode_of(path: Path) -> int:
 def test_the_steps_come_in_the_order_that_survives_a_power_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the kernel is told, not only what the hook is."""
+    """STA-1: what the kernel is told, not only what the hook is."""
     calls: list[str] = []
     write, fsync, replace = os.write, os.fsync, Path.replace
     folder = tmp_path.stat().st_ino

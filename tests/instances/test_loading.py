@@ -35,6 +35,7 @@ def test_an_empty_place(tmp_path: Path) -> None:
 
 
 def test_bad_files_cost_themselves_and_nothing_else(files: RecordFiles) -> None:
+    """STA-1."""
     good = encode_record(a_record("good"))
     put = files.instances
     put.joinpath("good.json").write_bytes(good)

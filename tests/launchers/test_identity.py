@@ -152,6 +152,7 @@ def truth(pid: int) -> ProcessHandle:
 async def test_pid_1_a_wrong_token_is_gone(
     ground: Ground, innocent: "subprocess.Popen[bytes]"
 ) -> None:
+    """PID-1."""
     right = truth(innocent.pid)
     wrong = [
         msgspec.structs.replace(right, start_token=start_token(read_boot_id(), 5)),
@@ -176,6 +177,7 @@ async def test_pid_1_a_wrong_token_is_gone(
 
 @pytest.mark.anyio
 async def test_pid_1_a_different_nonce_is_refused(ground: Ground) -> None:
+    """PID-1."""
     with subprocess.Popen(["sleep", "600"], env={NONCE_VARIABLE: "another"}) as process:
         for inode in (truth(process.pid).pidfd_inode, UNSET):
             handle = msgspec.structs.replace(truth(process.pid), pidfd_inode=inode)
@@ -193,6 +195,7 @@ async def test_pid_1_a_different_nonce_is_refused(ground: Ground) -> None:
 async def test_pid_1_no_token_cannot_be_told(
     ground: Ground, innocent: "subprocess.Popen[bytes]"
 ) -> None:
+    """PID-1."""
     running = await ground.launcher.attach(
         msgspec.structs.replace(truth(innocent.pid), start_token=None), ground.nonce
     )

@@ -41,6 +41,7 @@ async def test_an_engine_gets_its_environment_and_nothing_else(ground: Ground) -
 
 
 async def test_an_engine_inherits_three_descriptors(ground: Ground) -> None:
+    """PRT-3."""
     dump = ground.folder / "dump"
     listener = socket.create_server(("127.0.0.1", 0))
     os.set_inheritable(listener.fileno(), True)
@@ -111,6 +112,7 @@ async def test_a_kindness_the_daemon_was_started_with_stays(ground: Ground) -> N
 
 
 async def test_both_streams_are_appended_to_a_private_log(ground: Ground) -> None:
+    """STR-3."""
     path = ground.folder / "engine.log"
     running = await ground.start("sh", "-c", "echo out; echo err >&2")
     await running.wait_exit()
@@ -122,6 +124,7 @@ async def test_both_streams_are_appended_to_a_private_log(ground: Ground) -> Non
 
 
 async def test_output_of_any_kind_stalls_nobody(ground: Ground) -> None:
+    """LOG-1."""
     running = await ground.stub(
         flood=3_000_000, output="long-line,cr-only,invalid-utf8", health="ok", exit_after=0.1
     )
@@ -181,6 +184,7 @@ async def test_the_end_is_told_soon(ground: Ground) -> None:
 
 
 async def test_the_end_does_not_wait_for_a_log_that_others_hold(ground: Ground) -> None:
+    """ORP-6."""
     running = await ground.start("sh", "-c", "sleep 300 & exit 7")
     with anyio.fail_after(SOON_S):
         assert await running.wait_exit() == Exit(7, None)
@@ -236,6 +240,7 @@ async def test_the_exit_code_of_an_adopted_engine(ground: Ground) -> None:
 
 
 async def test_a_zombie_is_dead_and_tells_how_it_ended(ground: Ground) -> None:
+    """ORP-7."""
     with someone_elses(ground, "neglects", "sleep", "600") as handle:
         running = await ground.launcher.attach(handle, ground.nonce)
         ground.started.append(running)

@@ -98,6 +98,7 @@ async def test_a_stop_asks_and_reports(ground: Ground) -> None:
 
 
 async def test_orp_2_a_deaf_child_of_an_obedient_leader(ground: Ground) -> None:
+    """ORP-2."""
     running, pids = await family(ground, "deaf")
     began = time.monotonic()
     receipt = await running.stop(PATIENT, 700)
@@ -144,6 +145,7 @@ async def test_an_obedient_child_ends_the_stop_early(ground: Ground) -> None:
 
 
 async def test_orp_1_members_outlive_a_killed_leader(ground: Ground) -> None:
+    """ORP-1."""
     running, pids = await family(ground, "session,detached,deaf")
     os.kill(ground.pid(running), signal.SIGKILL)
     assert await running.wait_exit() == Exit(None, "SIGKILL")
@@ -204,6 +206,7 @@ async def test_members_that_are_born_meanwhile_are_killed_too(ground: Ground) ->
 
 
 async def test_orp_4_others_are_left_alone(ground: Ground) -> None:
+    """ORP-4."""
     other = Ground(ground.folder, ground.launcher)
     helper = await anyio.open_process(["sleep", "600"])
     theirs, their_children = await family(other, "session,detached")

@@ -120,6 +120,7 @@ async def test_a_corrupt_model_is_told_by_the_real_server(home: Home, tmp_path: 
 
 
 async def test_an_explicit_port_that_is_taken(home: Home) -> None:
+    """PID-3."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as holder:
         failure = await home.refused(port=port, devices=(A,))
@@ -324,6 +325,7 @@ async def test_a_deadline_that_passes(home: Home) -> None:
         {"binary": "/bin/tr\0ue"},
         {"served_model_name": "m\0"},
         {"binary": "bin/llama-server"},
+        {"install": "missing"},
         {"ready_deadline_ms": 0},
         {"ready_deadline_ms": -1},
         {"memory_bytes": 0},

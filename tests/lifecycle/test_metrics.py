@@ -53,6 +53,7 @@ async def test_a_real_server_behind_a_key_and_a_prefix(home: Home) -> None:
 
 
 async def test_a_bad_number_is_null_in_strict_json(home: Home) -> None:
+    """MET-2."""
     await home.launch(binary=home.stub(metrics=PAGE))
     reply = await home.supervisor.metrics("x")
     assert json.loads(msgspec.json.encode(reply)) == {
@@ -80,6 +81,7 @@ async def test_before_it_is_ready_nothing_is_asked(home: Home) -> None:
 
 
 async def test_a_page_of_another_kind_is_none(home: Home) -> None:
+    """MET-2."""
     await home.launch(binary=home.stub(metrics="<html><body>\x1b[31mlog in</body></html>"))
     reply = await home.supervisor.metrics("x")
     assert reply.unavailable
@@ -92,6 +94,7 @@ async def test_a_page_of_another_kind_is_none(home: Home) -> None:
 async def test_an_endless_page_is_read_up_to_a_bound(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """MET-2."""
     monkeypatch.setattr(scraping, "PAGE_BYTES", 10_000)
     filler = 'llamacpp:x{a="b"} 1\n' * 2_000
     await home.launch(binary=home.stub(metrics=PAGE + filler + PAGE))

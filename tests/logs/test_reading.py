@@ -29,6 +29,7 @@ def test_what_is_masked_is_masked_before_a_long_line_is_cut(tmp_path: Path) -> N
 
 
 def test_an_endless_line_progress_bars_and_then_ordinary_lines(tmp_path: Path) -> None:
+    """LOG-1."""
     data = b"x" * 300_000 + b"\n" + b"".join(b"%d%%\r" % n for n in range(20_000))
     data += b"".join(b"INFO line %d of an engine that talks a lot\n" % n for n in range(50_000))
     found = tail(_log(tmp_path, data), 50, _same)
@@ -67,6 +68,7 @@ def test_fifty_long_lines_stay_under_100_kb(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", range(0, 120, 7))
 def test_every_tail_of_a_hostile_log_is_valid_json(tmp_path: Path, lines: int) -> None:
+    """LOG-2."""
     data = b"\x88\n\x00nul\n\xed\xa0\x80\n\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b\n\x1b"
     data += b"".join(f"\n한국어 로그 줄 {n}".encode() for n in range(100))
     found = tail(_log(tmp_path, data), lines, _same)
@@ -131,6 +133,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("size", range(1, 501))
 def test_a_tail_of_any_size_starts_on_a_line_and_can_be_sent(tmp_path: Path, size: int) -> None:
+    """LOG-2."""
     whole = tail_text(_log(tmp_path, HOSTILE), 1 << 20)
     found = tail_text(_log(tmp_path, HOSTILE), size)
     msgspec.json.encode(found)

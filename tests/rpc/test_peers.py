@@ -84,6 +84,7 @@ def _access(role: str) -> AccessConfig:
 
 @as_root
 def test_another_uid_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """RPC-4."""
     answer = _as_nobody(tmp_path, AccessConfig(), "supervisor.info")
     assert answer["error"]["code"] == rpc.FORBIDDEN
     assert "uid 65534" in answer["error"]["message"]

@@ -31,6 +31,7 @@ def test_directory_and_socket_are_the_owners_alone(place: str, listener: Listene
 
 
 def test_no_moment_shows_the_socket_to_others(tmp_path: Path) -> None:
+    """RPC-4."""
     place = str(tmp_path / "engined.sock")
     seen: list[int] = []
     done = threading.Event()
@@ -73,6 +74,7 @@ def test_closing_takes_the_file_away_unless_it_is_anothers(place: str) -> None:
 
 
 def test_a_stale_socket_is_taken_over(place: str, listener: Listener) -> None:
+    """RPC-1."""
     listener.sock.close()
     again = listen(place)
     with socket.socket(socket.AF_UNIX) as client:
@@ -103,6 +105,7 @@ def test_a_socket_whose_daemon_is_frozen_stays(place: str, listener: Listener) -
 
 
 def test_of_many_starts_at_once_one_wins(place: str, listener: Listener) -> None:
+    """RPC-1."""
     listener.sock.close()
     won: list[Listener] = []
     lost: list[SocketError] = []
@@ -126,6 +129,7 @@ def test_of_many_starts_at_once_one_wins(place: str, listener: Listener) -> None
 
 @pytest.mark.parametrize("kind", ["file", "link", "directory"])
 def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
+    """RPC-1."""
     place = tmp_path / "engined.sock"
     match kind:
         case "file":
@@ -141,11 +145,13 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_path_that_is_too_long_names_the_limit(tmp_path: Path) -> None:
+    """RPC-4."""
     with pytest.raises(SocketError, match="limit is 107"):
         listen(str(tmp_path / ("x" * 120) / "s"))
 
 
 def test_a_directory_that_everyone_may_write_is_refused(tmp_path: Path) -> None:
+    """RPC-4."""
     tmp_path.chmod(0o777)
     with pytest.raises(SocketError, match="can be written by everyone"):
         listen(str(tmp_path / "s"))

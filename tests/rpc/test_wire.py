@@ -23,17 +23,20 @@ def _padded(size: int, ident: int = 1) -> bytes:
 
 
 def test_a_request_one_byte_at_a_time(wire: Wire) -> None:
+    """RPC-2."""
     for byte in INFO:
         wire.send(bytes([byte]))
     assert wire.receive()["result"]["version"] == "0.1.0"
 
 
 def test_many_requests_in_one_write_are_answered_in_order(wire: Wire) -> None:
+    """RPC-2."""
     wire.send(b"".join(encoded("supervisor.info", ident=n) + b"\n" for n in range(500)))
     assert [wire.receive()["id"] for _ in range(500)] == list(range(500))
 
 
 def test_a_request_split_inside_a_character(wire: Wire) -> None:
+    """RPC-2."""
     request = encoded("instance.get", {"name": "ключ"}) + b"\n"
     middle = request.index("ю".encode()) + 1
     wire.send(request[:middle])
@@ -43,6 +46,7 @@ def test_a_request_split_inside_a_character(wire: Wire) -> None:
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, (1 << 20) - 1, 1 << 20])
 def test_a_large_request_is_taken(wire: Wire, size: int) -> None:
+    """RPC-2."""
     wire.send(_padded(size))
     assert "result" in wire.receive()
 
@@ -51,6 +55,7 @@ def test_a_large_request_is_taken(wire: Wire, size: int) -> None:
 def test_a_request_above_the_limit_ends_its_connection_alone(
     served: Served, wire: Wire, size: int
 ) -> None:
+    """RPC-2."""
     with connected(served.path) as other:
         wire.send(_padded(size))
         answer = wire.receive()
@@ -67,6 +72,7 @@ def test_a_last_line_that_is_too_long_ends_like_any_other(served: Served, wire: 
 
 
 def test_an_endless_line_costs_no_memory(served: Served, wire: Wire) -> None:
+    """RPC-2."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunk = b"x" * (1 << 20)
     try:
@@ -110,6 +116,7 @@ def test_an_endless_line_costs_no_memory(served: Served, wire: Wire) -> None:
 def test_what_is_wrong_is_said_and_the_connection_lives(
     wire: Wire, line: bytes, code: int, ident: object
 ) -> None:
+    """RPC-2."""
     wire.send(line + b"\n" + INFO)
     answers = [wire.receive(), wire.receive()]
     wrong = next(answer for answer in answers if "error" in answer)
@@ -163,6 +170,7 @@ def test_notifications_get_no_reply_not_even_an_error(served: Served, wire: Wire
 
 
 def test_equal_ids_are_both_answered(wire: Wire) -> None:
+    """RPC-2."""
     wire.send(INFO + INFO)
     assert [wire.receive()["id"], wire.receive()["id"]] == [1, 1]
 
@@ -179,6 +187,7 @@ def test_half_closed_a_client_still_gets_its_answers(served: Served, wire: Wire)
 
 
 def test_a_reply_is_whole_whatever_its_size(served: Served, wire: Wire) -> None:
+    """RPC-2."""
     served.supervisor.padding = "x" * (5 << 20)
     assert len(wire.ask("supervisor.info")["result"]["paths"]["socket"]) == (5 << 20) + 1
 

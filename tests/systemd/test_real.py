@@ -208,6 +208,7 @@ def test_a_restart_leaves_engines_running_and_clients_waiting(host: Host) -> Non
 
 
 def test_a_killed_daemon_is_started_again_and_adopts(host: Host) -> None:
+    """SYS-1."""
     before = host.main_pid()
     host.run("kill", "-KILL", str(before))
     assert host.untouched(), "the client waited for the new daemon"
@@ -244,6 +245,7 @@ def test_a_daemon_that_hangs_is_replaced(host: Host) -> None:
 
 
 def test_a_stop_ends_the_daemon_alone(host: Host) -> None:
+    """SYS-1."""
     host.run("systemctl", "stop", "engined.service")
     assert host.machine.show("engined", "ActiveState") == "inactive"
     assert all(host.alive(pid) for pid in host.engines.values())

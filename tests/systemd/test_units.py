@@ -34,6 +34,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def test_verify_prints_nothing(analyze: str, units: Path) -> None:
+    """SYS-1."""
     files = sorted(units.glob("engined.*"))
     assert [file.name for file in files] == ["engined.service", "engined.socket"]
     done = subprocess.run(

@@ -98,6 +98,7 @@ async def test_cancel_while_it_loads(tmp_path: Path, dockerd: Dockerd) -> None:
 
 
 async def test_foreign_and_dead_holders_of_the_name(tmp_path: Path, dockerd: Dockerd) -> None:
+    """DKR-2."""
     async with opened_with(tmp_path, dockerd) as home:
         foreign = dockerd.run(container_name("x"), ["sleep", "100"], {"engine": "mine"})
         failure = await home.refused(**contained())
@@ -117,6 +118,7 @@ async def test_foreign_and_dead_holders_of_the_name(tmp_path: Path, dockerd: Doc
 
 
 async def test_it_is_removed_from_outside(tmp_path: Path, dockerd: Dockerd) -> None:
+    """DKR-1."""
     async with opened_with(tmp_path, dockerd) as home:
         view = await home.launch(**contained())
         dockerd.remove(container_of(view))

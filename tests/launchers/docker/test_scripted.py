@@ -35,6 +35,8 @@ async def pull(fake: FakeDocker, told: list[str], config: DockerConfig = CONFIG)
 
 
 async def test_an_error_inside_the_progress_is_noticed(tmp_path: Path) -> None:
+    """DKR-3."""
+
     async def full(response: web.StreamResponse) -> None:
         await progress(response, status="Pulling from x/y", id="1")
         await progress(
@@ -64,6 +66,8 @@ async def test_layers_are_told_and_the_image_has_to_be_there(tmp_path: Path) -> 
 
 
 async def test_a_cancelled_pull_closes_its_stream(tmp_path: Path) -> None:
+    """DKR-3."""
+
     async def endless(response: web.StreamResponse) -> None:
         while True:
             await progress(response, status="Downloading", id="aa")
@@ -78,6 +82,8 @@ async def test_a_cancelled_pull_closes_its_stream(tmp_path: Path) -> None:
 
 
 async def test_a_pull_has_its_own_budget(tmp_path: Path) -> None:
+    """DKR-3."""
+
     async def slow(response: web.StreamResponse) -> None:
         await asyncio.sleep(30)
 
@@ -140,6 +146,7 @@ async def test_a_slow_stop_and_a_slow_removal_are_one_stop(tmp_path: Path) -> No
 
 
 async def test_a_removal_in_progress_is_waited_for(tmp_path: Path) -> None:
+    """DKR-2."""
     async with serving(f"{tmp_path}/s") as fake:
         fake.body, fake.busy_removals = {"Labels": {}}, 3
         engine = Engine(fake.socket)
