@@ -45,7 +45,10 @@ async def planned(house: House, desk: BookingDesk, order: Order, *, taken: bool)
         refusal = refusal or problem.failure
     preparation.check_lease(devices)
     sought = Sought(binary=binary, version=version, model=model)
-    plan = preparation.plan(devices, port, sought)
+    try:
+        plan = await preparation.plan(devices, port, sought)
+    except Problem as problem:
+        raise LaunchRefused(problem.failure) from None
     fit = await preparation.fit(plan, model)
     try:
         refuse_misfit(fit, len(devices), house.config.devices)

@@ -100,15 +100,19 @@ class Preparation:
     async def run(self, record: InstanceRecord) -> Prepared:
         """Look at everything the launch depends on, then plan it. Raises ``Problem``."""
         sought, log_path = await self._in_time(partial(self._look, record))
-        plan = await self.linked(self.plan(record.devices, record.port, sought), sought.model)
+        plan = await self.plan(record.devices, record.port, sought)
         fit = None
         if self.house.config.devices.fit != "off":
             fit = await self.fit(plan, sought.model)
             refuse_misfit(fit, len(record.devices), self.house.config.devices)
         return Prepared(plan=plan, ticket=self._ticket(plan, record, log_path), fit=fit)
 
-    def plan(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchPlan:
-        """The engine's own plan with its devices applied; pure."""
+    async def plan(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchPlan:
+        """What runs: the engine's own plan with its devices applied, and with what the model's
+        links lead to where a container has to be given it. Raises ``Problem``."""
+        return await self._linked(self._applied(devices, port, sought), sought.model)
+
+    def _applied(self, devices: tuple[DeviceId, ...], port: int, sought: Sought) -> LaunchPlan:
         request = self.request(devices, port, sought)
         plan = apply_devices(self.spec.plan(request), self.accelerators, self.access)
         if is_older(sought.version, self.spec.device_ids_since):
@@ -121,9 +125,7 @@ class Preparation:
             plan = replace(plan, argv=(sought.binary, *self.order.command[1:]))
         return plan
 
-    async def linked(self, plan: LaunchPlan, model: str) -> LaunchPlan:
-        """The plan with what a model's links lead to, where a container has to be given it. Raises
-        ``Problem``."""
+    async def _linked(self, plan: LaunchPlan, model: str) -> LaunchPlan:
         if self.runtime != "docker" or not plan.mounts:
             return plan
         extra = await self._in_time(partial(linked_mounts, model, plan.mounts[0]))

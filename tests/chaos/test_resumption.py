@@ -59,10 +59,11 @@ async def test_a_stop_that_comes_before_the_adoption_ends_the_engine(
 @LOADS
 async def test_the_grace_of_a_stop_goes_on(tmp_path: Path, load: float) -> None:
     """It does not begin anew, nor become the engine's usual one of many seconds."""
+    deaf = tmp_path / "deaf"
     async with opened(tmp_path, clean=False) as home:
-        binary = home.stub(load=load, on_term="ignore")
+        binary = home.stub(load=load, on_term="ignore", up=str(deaf))
         await home.launch(binary=binary, devices=(A,), wait=load == 0)
-        await home.seen(Spawned)
+        await until(deaf.exists)
         home.start(partial(home.stop, "x", 800))
         await until(lambda: intent(home) == "stopping")
     began = time.monotonic()

@@ -12,7 +12,7 @@ from supervisor.contracts.event import Launching, Ready, Reserved, Spawned
 from supervisor.contracts.failure import Cancelled, LaunchFailure
 from supervisor.contracts.instance import InstanceView
 from supervisor.lifecycle.errors import LaunchRefused, NoSuchInstance
-from tests.lifecycle.house import A, Home, Steps, free_port, opened
+from tests.lifecycle.house import A, Home, Steps, free_port, opened, until
 
 pytestmark = pytest.mark.anyio
 
@@ -151,12 +151,12 @@ async def test_without_wait_the_reply_comes_with_the_reservation(home: Home) -> 
     await home.stop()
 
 
-async def test_a_deaf_engine_is_cancelled_after_the_grace(home: Home) -> None:
-    pending = Pending(home, binary=home.stub(load=120, on_term="ignore"))
+async def test_a_deaf_engine_is_cancelled_after_the_grace(home: Home, tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf"
+    pending = Pending(home, binary=home.stub(load=120, on_term="ignore", up=str(deaf)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pending.run)
-        await home.seen(Spawned)
-        await anyio.sleep(0.2)
+        await until(deaf.exists)
         began = time.monotonic()
         await home.supervisor.cancel("x", nonce=None, grace_ms=400)
         assert 0.35 < time.monotonic() - began < 3

@@ -13,7 +13,6 @@ from supervisor.contracts.event import (
     Exited,
     LaunchFailed,
     Ready,
-    Spawned,
     StopIncomplete,
     Stopped,
     Stopping,
@@ -21,7 +20,7 @@ from supervisor.contracts.event import (
 )
 from supervisor.contracts.failure import ExitedEarly, NoCapacity
 from supervisor.lifecycle.errors import NoSuchInstance
-from tests.lifecycle.house import A, B, Home, free_port, is_running, opened, pid_of, tune
+from tests.lifecycle.house import A, B, Home, free_port, is_running, opened, pid_of, tune, until
 
 pytestmark = pytest.mark.anyio
 
@@ -153,8 +152,10 @@ async def test_a_stop_hurries_an_unwinding_and_a_sweep(home: Home, tmp_path: Pat
     await home.seen(Exited)
     began = time.monotonic()
     assert (await home.stop(grace_ms=0)).state == "exited"
-    await home.launch(binary=home.stub(load=60, on_term="ignore"), wait=False)
-    await home.seen(Spawned, times=2)
+    deaf = tmp_path / "deaf"
+    binary = home.stub(load=60, on_term="ignore", up=str(deaf))
+    await home.launch(binary=binary, wait=False)
+    await until(deaf.exists)
     async with anyio.create_task_group() as group:
         group.start_soon(home.cancel)
         await anyio.sleep(0.3)

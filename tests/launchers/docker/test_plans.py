@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.launchers.docker.home import container_of, opened_with
+from tests.launchers.docker.home import contained, container_of, opened_with
 from tests.parts import real_llama
 from tests.parts.dockerd import Dockerd, llama_image
 
@@ -18,13 +18,20 @@ async def test_a_model_that_is_a_link_is_found_in_the_container(
         (tmp_path / "models" / f"{name}.gguf").symlink_to(target)
     async with opened_with(tmp_path / "home", dockerd) as home:
         for name in ("whole", "up"):
-            view = await home.launch(
-                runtime="docker",
+            members = contained(
                 docker_image=image,
                 model_path=str(tmp_path / "models" / f"{name}.gguf"),
                 devices=("cpu:0",),
+                binary=None,
             )
+            promised = (await home.supervisor.plan(home.params("x", **members))).plan
+            view = await home.launch(**members)
             assert view.state == "ready"
+            inspected = dockerd.inspect(container_of(view))
+            assert inspected is not None
+            assert {(it.from_, it.to, not it.read_only) for it in promised.mounts} == {
+                (it["Source"], it["Destination"], it["RW"]) for it in inspected["Mounts"]
+            }
             await home.stop()
 
 
