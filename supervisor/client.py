@@ -37,6 +37,7 @@ from supervisor.contracts.rpc import (
     Notification,
     PinParams,
     PlanReply,
+    ReleaseParams,
     ReleaseReply,
     StopParams,
     SubscribeParams,
@@ -226,8 +227,9 @@ class Client:
     def pin(self, params: PinParams) -> InstanceView:
         return self.call("instance.pin", params, InstanceView)
 
-    def release(self, name: str) -> ReleaseReply:
-        return self.call("instance.release", NameParams(name=name), ReleaseReply)
+    def release(self, name: str, *, force: bool = False) -> ReleaseReply:
+        params = ReleaseParams(name=name, force=force)
+        return self.call("instance.release", params, ReleaseReply, timeout=None)
 
     def drain(self, params: DrainParams) -> DrainReply:
         return self.call("supervisor.drain", params, DrainReply, timeout=None)

@@ -75,6 +75,8 @@ def sentence(failure: LaunchFailure) -> str:
     match failure:
         case UnsupportedFailure():
             return f"this host cannot run {failure.engine}: {failure.reason}"
+        case AlreadyRunning(detail=str() as detail):
+            return detail
         case AlreadyRunning():
             return (
                 f"an instance named {failure.name} is already there; stop it first "
@@ -134,6 +136,8 @@ def bounded(failure: LaunchFailure) -> LaunchFailure:
         case NoCapacity(detail=str() as detail):
             return replace(failure, detail=_shortened(detail))
         case ExitedEarly(detail=str() as detail):
+            return replace(failure, detail=_shortened(detail))
+        case AlreadyRunning(detail=str() as detail):
             return replace(failure, detail=_shortened(detail))
         case UnsupportedFailure():
             return replace(failure, reason=_shortened(failure.reason))

@@ -17,8 +17,8 @@ from supervisor.contracts.instance import InstanceView, PinnedHandle
 from supervisor.contracts.rpc import (
     DrainParams,
     DrainReply,
-    NameParams,
     PinParams,
+    ReleaseParams,
     ReleaseReply,
     ReloadReply,
     StopParams,
@@ -49,6 +49,10 @@ def add_commands(add: Add) -> None:
     pinning.add_argument("--holder", default=_me(), help="who has them (default: %(default)s)")
     releasing = add("release", "Give up a hold that has no process.", run=release)
     releasing.add_argument("name", metavar="NAME")
+    releasing.add_argument(
+        "--force", action="store_true",
+        help="of a record that cannot be read, although something of it may be alive",
+    )  # fmt: skip
     waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
     waiting.add_argument("name", metavar="NAME")
     waiting.add_argument("--for", dest="until", choices=("ready", "exited"), default="ready")
@@ -93,7 +97,8 @@ def pin(context: Context, args: argparse.Namespace) -> int:
 
 
 def release(context: Context, args: argparse.Namespace) -> int:
-    reply = context.client.raw("instance.release", NameParams(name=args.name))
+    params = ReleaseParams(name=args.name, force=args.force)
+    reply = context.client.raw("instance.release", params, timeout=None)
     name = printable(args.name)
     return context.show(
         reply,

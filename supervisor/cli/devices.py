@@ -75,7 +75,7 @@ def _telemetry(
     def reading(field: TelemetryField, value: float | None, unit: str) -> str:
         if field not in capabilities:
             return UNSUPPORTED
-        return NOT_KNOWN if value is None else f"{value:g} {unit}"
+        return NOT_KNOWN if value is None else f"{value:.0f} {unit}"
 
     memory = "memory" in capabilities
     return (

@@ -97,7 +97,7 @@ def _hint(error: ClientError, name: str | None, until: str) -> str:
             )
         case PermissionDenied():
             return "Run this as the daemon's user, or see `access` in the daemon's config."
-        case RpcError(code=rpc.NO_SUCH_INSTANCE) if "enginectl ps -a" not in error.message:
+        case RpcError(code=rpc.NO_SUCH_INSTANCE) if "`enginectl " not in error.message:
             return "`enginectl ps -a` lists the instances there are, ended ones too."
         case RpcError(code=rpc.WAIT_TIMED_OUT) if name:
             what = printable(name) + ("" if until == "ready" else f" --for {until}")

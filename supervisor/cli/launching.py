@@ -1,9 +1,12 @@
 """``launch`` and ``plan``: the same flags, once done and once only shown."""
 
 import argparse
+import math
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,11 +20,20 @@ from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.model import Fit
 from supervisor.contracts.rpc import EventNotice, Notification, PlanReply, SubscribeParams
 
-_KNOBS: tuple[tuple[str, type], ...] = (
+
+def _fraction(text: str) -> float:
+    """JSON has no word for nan or infinity: they would arrive as nothing at all."""
+    with suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no fraction; give one above 0, at most 1")
+
+
+_KNOBS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("tensor_parallel", int),
     ("pipeline_parallel", int),
     ("max_context_length", int),
-    ("memory_fraction", float),
+    ("memory_fraction", _fraction),
     ("max_concurrent_requests", int),
     ("kv_cache_dtype", str),
     ("dtype", str),

@@ -110,6 +110,15 @@ def _show_metrics(reply: MetricsReply) -> None:
 def _show_instances(listing: InstanceListing) -> None:
     head = ("NAME", "ENGINE", "STATE", "PORT", "DEVICES", "PID", "AGE", "REASON")
     say(table(head, map(_instance, listing.instances)))
+    for left in listing.unreadable or ():
+        holds = "all devices that nobody claims" if left.devices is None else _devices(left.devices)
+        pids = f", alive: pid {', '.join(map(str, left.pids))}" if left.pids else ""
+        name = printable(left.name)
+        warn(
+            f"{name}: its record cannot be read ({printable(left.reason)}); it keeps "
+            f"{printable(holds)}{pids}\n"
+            f"Once its engine is gone, `enginectl release {name}` frees them."
+        )
 
 
 def _instance(view: InstanceView) -> tuple[str, ...]:

@@ -257,6 +257,8 @@ WarningCode = Literal[
     "fit",
     "probe-failed",
     "memory-left",
+    "released-alive",
+    "tombstone-pruned",
 ]
 
 

@@ -41,6 +41,8 @@ class AlreadyRunning(Fact, frozen=True, kw_only=True, tag_field="kind", tag="alr
     """A record of this name holds it."""
 
     name: str
+    detail: str | UnsetType = UNSET
+    """What is in the way and what helps, where it is no instance that could be stopped."""
 
 
 class NoCapacity(Fact, frozen=True, kw_only=True, tag_field="kind", tag="no-capacity"):

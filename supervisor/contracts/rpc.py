@@ -43,6 +43,7 @@ PINNED = 1104
 CANNOT_TELL = 1105
 STOP_INCOMPLETE = 1106
 WAIT_TIMED_OUT = 1107
+STILL_ALIVE = 1108
 
 LONGEST_MS = 30 * 24 * 3_600_000
 """Thirty days: whoever names a longer time has mistyped it."""
@@ -182,6 +183,12 @@ class PinParams(Wire, frozen=True, kw_only=True):
     devices: tuple[DeviceId, ...]
 
 
+class ReleaseParams(Wire, frozen=True, kw_only=True):
+    name: str
+    force: bool = False
+    """Free the devices of a record that cannot be read although something of it may be alive."""
+
+
 class ReleaseReply(Fact, frozen=True, kw_only=True):
     """Devices that the hold is known to have kept."""
 
@@ -296,9 +303,25 @@ class MetricsText(Fact, frozen=True, kw_only=True):
     text: str
 
 
+class Unreadable(Fact, frozen=True, kw_only=True):
+    """A record that cannot be read, or is lost, whose engine is not known to be gone."""
+
+    name: str
+    """What ``instance.release`` takes."""
+    path: str
+    """The file in quarantine, else where what is left of it lives."""
+    reason: str
+    devices: tuple[DeviceId, ...] | None
+    """That go to nobody; null where nothing tells which, and so all that nobody claims."""
+    pids: tuple[int, ...]
+    """Living processes that show its marks."""
+
+
 class InstanceListing(Fact, frozen=True, kw_only=True):
     instances: tuple[InstanceView, ...]
     cursor: Cursor
+    unreadable: tuple[Unreadable, ...] | UnsetType = UNSET
+    """Left out where there are none."""
 
 
 class InstanceDetail(InstanceView, frozen=True, kw_only=True):

@@ -123,6 +123,10 @@ class Remains:
     """A cgroup was made for its engine."""
     started: bool = True
     """False where it says that nothing had been started yet."""
+    cgroup: str | None = None
+    """Which one, where that can still be read."""
+    runtime: str | None = None
+    """How its engine ran, and so who has to be asked for it."""
 
 
 def salvage(data: bytes) -> Remains:
@@ -130,12 +134,16 @@ def salvage(data: bytes) -> Remains:
     nonce = re.search(rb'"nonce"\s*:\s*("[^"\\]+")', data)
     devices = re.search(rb'"devices"\s*:\s*(\[[^\[\]{}]*\])', data)
     boot = re.search(rb'"bootId"\s*:\s*("[^"\\]+")', data)
+    cgroup = re.search(rb'"cgroup"\s*:\s*("[^"\\]+")', data)
+    runtime = re.search(rb'"runtime"\s*:\s*("[^"\\]+")\s*,\s*"ref"', data)
     return Remains(
         _decoded(nonce, str) if nonce else None,
         _decoded(devices, tuple[DeviceId, ...]) if devices else None,
         boot_id=_decoded(boot, str) if boot else None,
         confined=re.search(rb'"cgroup"\s*:\s*"[^"]', data) is not None,
         started=re.search(rb'"ref"\s*:\s*null', data) is None,
+        cgroup=_decoded(cgroup, str) if cgroup else None,
+        runtime=_decoded(runtime, str) if runtime else None,
     )
 
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,9 @@ from supervisor.instances.codec import (
 )
 from supervisor.instances.durable import StoreError, sync_folder
 from supervisor.instances.files import RecordFiles
+
+UNREADABLE_KEPT_S: Final = 30 * 86_400
+"""A tombstone that cannot be read now may be a newer daemon's, which may be back tomorrow."""
 
 _FILE: Final = re.compile(r"(.+)\.json")
 _QUARANTINED: Final = re.compile(r"(.+)\.json(?:\.\d+)?")
@@ -54,6 +58,8 @@ class Quarantined:
     boot_id: str | None = None
     confined: bool = False
     started: bool = True
+    cgroup: str | None = None
+    runtime: str | None = None
     """As in ``Remains``."""
 
 
@@ -69,6 +75,8 @@ class Loaded:
     quarantined: list[Quarantined] = field(default_factory=list)
     moved: tuple[Path, ...] = ()
     """Where what lay in the place of a folder of ours is now."""
+    pruned: tuple[Path, ...] = ()
+    """Tombstones that could not be read for so long that they were removed."""
 
 
 def load(files: RecordFiles) -> Loaded:
@@ -123,16 +131,21 @@ def _restore(path: Path, name: str, home: Path) -> None:
 def _load_tombstones(files: RecordFiles, found: Loaded) -> None:
     """A tombstone beside its own launch's record is a burial that was cut short: it is finished. A
     tombstone beside a later launch's record is over. One that cannot be read holds nothing, and
-    goes with the pruning.
+    goes when it is old.
     """
     stones: dict[str, Tombstone] = {}
+    unreadable: list[Path] = []
     for path, name in _entries(files.tombstones):
         try:
             stone = msgspec.json.decode(_content(path), type=Tombstone)
         except (Unreadable, msgspec.MsgspecError, RecursionError):
+            unreadable.append(path)
             continue
         if stone.record.name == name:
             stones[name] = stone
+        else:
+            unreadable.append(path)
+    found.pruned = tuple(path for path in unreadable if _prune(path))
     for name in sorted(stones, key=lambda name: stones[name].ended_at):
         stone, record = stones[name], found.records.get(name)
         if record is not None and record.nonce != stone.record.nonce:
@@ -147,6 +160,17 @@ def _load_tombstones(files: RecordFiles, found: Loaded) -> None:
         if name not in found.records:
             found.tombstones[name] = stone
     files.loaded_tombstones(list(found.tombstones))
+
+
+def _prune(path: Path) -> bool:
+    """Remove a file that nobody wrote to for long; by the wall, for that is what a file tells."""
+    try:
+        if time.time() - path.lstat().st_mtime < UNREADABLE_KEPT_S:
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: Path, name: str) -> Decoded:
@@ -200,6 +224,8 @@ def _report(path: Path, name: str, why: Unreadable, *, known: bool) -> Quarantin
         boot_id=remains.boot_id,
         confined=remains.confined,
         started=remains.started,
+        cgroup=remains.cgroup,
+        runtime=remains.runtime,
     )
 
 

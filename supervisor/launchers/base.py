@@ -151,12 +151,31 @@ class Gated(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What is left to look for an instance by whose record cannot be read."""
+
+    name: str
+    nonce: str | None = None
+    """Or its beginning. Null where even that is lost: then whatever has the name counts."""
+    cgroup: str | None = None
+    """Where its record said that its engine lives. Nobody is ended by that word."""
+    supervisor: str | None = None
+    """Whose it was: another one on this host may have an instance of the same name."""
+    log_folder: str | None = None
+    """Of its logs, which carry the locks of who writes to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """A living process that carries an instance's marks although no record can be read."""
 
     process: MemberProcess
     devices: tuple[DeviceId, ...]
     """What its marks say it was given."""
+    sign: str = "by its environment"
+    """How it was found."""
+    ending: str = "kill it"
+    """What a person has to do to end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +188,8 @@ class Stray:
     """Where it lives: the directory of a cgroup, or a container by name."""
     ending: str = "write 1 to its cgroup.kill"
     """What a person has to do to end it."""
+    nonce: str | None = None
+    """Of the launch that it was made for, or the beginning of it."""
 
 
 class NotOursError(Exception):
@@ -205,7 +226,7 @@ class Launcher(ABC):
         """
 
     @abstractmethod
-    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+    async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
         """Who carries the marks of an instance whose record cannot be read: of that nonce, or of
         that name where the nonce is lost too. Raises ``CannotTellError``.
         """

@@ -17,6 +17,7 @@ from supervisor.contracts.rpc import (
     ReleaseReply,
     ReloadReply,
     SupervisorInfo,
+    Unreadable,
 )
 
 
@@ -56,6 +57,10 @@ class Supervisor(ABC):
         """Living instances by name; with ``ended`` their tombstones too. Reads memory only."""
 
     @abstractmethod
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        """Records that cannot be read and still hold something. Reads memory only."""
+
+    @abstractmethod
     def get(self, name: str) -> InstanceView:
         """A living instance, else its tombstone. Raises ``NoSuchInstance``."""
 
@@ -86,10 +91,11 @@ class Supervisor(ABC):
         """
 
     @abstractmethod
-    async def release(self, name: str) -> ReleaseReply:
+    async def release(self, name: str, *, force: bool = False) -> ReleaseReply:
         """Give up a hold that has no process: says which devices it is known to have had.
 
-        Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs.
+        Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs. Of a record that cannot
+        be read ``StillAlive`` while something of it lives, and ``CannotTell``; not by ``force``.
         """
 
     @abstractmethod

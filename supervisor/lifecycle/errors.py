@@ -43,6 +43,10 @@ class StopIncomplete(LifecycleError):
     """Something survived KILL; the devices stay held."""
 
 
+class StillAlive(LifecycleError):
+    """Something of a record that cannot be read lives; its devices were not released."""
+
+
 class WaitTimedOut(LifecycleError):
     """The awaited moment did not come within the caller's own limit."""
 

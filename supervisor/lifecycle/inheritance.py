@@ -16,7 +16,7 @@ from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.pins import UNTOUCHABLE, is_pin
-from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.quarantine import Quarantine, shown
 from supervisor.lifecycle.roster import Roster
 from supervisor.lifecycle.told import History
 
@@ -47,6 +47,9 @@ async def take_up(
     for path in loaded.moved:
         detail = f"what lay in the place of a folder of ours is now {path}"
         house.publish(Warning_(code="moved-aside", detail=detail))
+    for path in loaded.pruned:
+        detail = f"{path} could not be read for a month, and was removed; it held nothing"
+        house.publish(Warning_(code="tombstone-pruned", detail=shown(detail)))
     quarantine.unasked = list(house.launchers.values())
     quarantine.admit(loaded.quarantined, await _strays(quarantine.unasked, loaded.records))
     with anyio.move_on_after(FIRST_LOOK_S):
@@ -81,12 +84,16 @@ async def all_known(roster: Roster) -> None:
 
 
 async def watch_quarantine(quarantine: Quarantine, roster: Roster) -> None:
-    """Look after the cases; ask again who could not tell of strays when the daemon started."""
-    while quarantine.unasked:
-        await anyio.sleep(UNASKED_S)
-        quarantine.add(await _strays(quarantine.unasked, roster.records()))
-        await quarantine.look()
-    await quarantine.watch()
+    """Look after the cases; ask again who could not tell of strays when the daemon started.
+
+    Side by side, for one who never answers must not keep what others can tell of.
+    """
+    async with anyio.create_task_group() as both:
+        both.start_soon(quarantine.watch)
+        while quarantine.unasked:
+            await anyio.sleep(UNASKED_S)
+            quarantine.add(await _strays(quarantine.unasked, roster.records()))
+            await quarantine.look()
 
 
 async def _strays(unasked: list[Launcher], records: Mapping[str, InstanceRecord]) -> list[Stray]:

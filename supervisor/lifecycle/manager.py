@@ -20,9 +20,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.event import Released
 from supervisor.contracts.failure import (
-    AlreadyRunning,
     Cancelled,
 )
 from supervisor.contracts.host import HostProfile
@@ -41,10 +39,10 @@ from supervisor.contracts.rpc import (
     ReleaseReply,
     ReloadReply,
     SupervisorInfo,
+    Unreadable,
 )
 from supervisor.engines.registry import engine_spec
 from supervisor.failures import to_event
-from supervisor.instances.durable import StoreError
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
 from supervisor.lifecycle.catalog import device_leases, engine_listing
@@ -78,6 +76,7 @@ from supervisor.lifecycle.rounds import Rounds
 from supervisor.lifecycle.scraping import scrape
 from supervisor.lifecycle.strangers import Strangers
 from supervisor.lifecycle.views import tombstone_view
+from supervisor.lifecycle.vouching import Vouching
 
 FIRST_LOOK_S = 5.0
 """How long the daemon's start waits to learn who of its engines lives."""
@@ -105,6 +104,7 @@ class LocalSupervisor(Supervisor):
         self._strangers = Strangers(house, self._roster.here, self._quarantine)
         self._desk = BookingDesk(house, self._roster.records, self._quarantine, self._strangers)
         self._pins = Pins(house, self._desk, self._roster, self._ended)
+        self._vouching = Vouching(house, self._desk, self._quarantine, self._strangers)
         self._leaving = False
         self._draining = 0
 
@@ -194,7 +194,7 @@ class LocalSupervisor(Supervisor):
         # From here to the return there is no wait: that makes the reservation one step.
         self._refuse_if_leaving()
         if self._roster.taken(order.name):
-            raise Problem(AlreadyRunning(name=order.name))
+            raise Problem(self._roster.occupied(order.name))
         record, preparation = self._desk.book(order, nonce, found)
         instance = Instance(
             self._house,
@@ -263,20 +263,13 @@ class LocalSupervisor(Supervisor):
         self._refuse_if_leaving()
         return await self._pins.pin(params)
 
-    async def release(self, name: str) -> ReleaseReply:
+    async def release(self, name: str, *, force: bool = False) -> ReleaseReply:
         held = self._roster.get(name)
         if held is not None and is_pin(held.record):
             return await self._pins.release(held)
         if held is not None:
             raise NotOurs(f"{name} is a running instance, and no hold; stop it instead")
-        if name not in self._quarantine:
-            raise NoSuchInstance(f"there is no hold named {name!r}")
-        try:
-            devices = await self._quarantine.release(name)
-        except StoreError as error:
-            raise Unavailable(f"the file of {name} could not be removed: {error}") from error
-        self._house.publish(Released(instance=name, devices=devices))
-        return ReleaseReply(devices=devices)
+        return await self._vouching.release(name, force=force)
 
     async def reload(self) -> ReloadReply:
         if self._reread is None:
@@ -334,6 +327,9 @@ class LocalSupervisor(Supervisor):
     def list(self, *, ended: bool = False) -> tuple[InstanceView, ...]:
         return self._roster.views(ended=ended)
 
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        return self._quarantine.unreadable()
+
     def get(self, name: str) -> InstanceView:
         found = self._roster.find(name)
         return tombstone_view(found) if isinstance(found, Tombstone) else found.view()
@@ -382,8 +378,8 @@ class LocalSupervisor(Supervisor):
 
     async def plan(self, params: LaunchParams) -> PlanReply:
         order = await self._desk.spelled_out(resolve(params, self._house.config.recipes))
-        taken = order.name in self._roster
-        return await planned(self._house, self._desk, order, taken=taken)
+        occupied = self._roster.occupied(order.name) if self._roster.taken(order.name) else None
+        return await planned(self._house, self._desk, order, occupied)
 
     def model_paths(self) -> tuple[str, ...]:
         """Of the models in use, for whoever watches their file systems."""

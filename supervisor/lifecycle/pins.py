@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from supervisor.clock import rfc3339
 from supervisor.contracts.event import Pinned, Released
-from supervisor.contracts.failure import AlreadyRunning
 from supervisor.contracts.host import SELF
 from supervisor.contracts.instance import InstanceRecord, InstanceView, PinnedHandle, Tombstone
 from supervisor.contracts.rpc import PinParams, ReleaseReply
@@ -64,7 +63,7 @@ class Pins:
         async with self._turn:
             # No wait from here to the entry: that makes the reservation one step.
             if self._roster.taken(params.name):
-                raise LaunchRefused(AlreadyRunning(name=params.name))
+                raise LaunchRefused(self._roster.occupied(params.name))
             try:
                 self._desk.hold(params.devices, snapshot, profile)
             except Problem as problem:

@@ -15,8 +15,10 @@ from supervisor.lifecycle.prepare import Sought
 from supervisor.lifecycle.redaction import Redactor
 
 
-async def planned(house: House, desk: BookingDesk, order: Order, *, taken: bool) -> PlanReply:
-    """Everything short of doing it. ``taken`` says that the name is.
+async def planned(
+    house: House, desk: BookingDesk, order: Order, occupied: AlreadyRunning | None
+) -> PlanReply:
+    """Everything short of doing it. ``occupied`` says why its name cannot be had.
 
     What stands in the way of the launch is told beside a plan that is as complete as it can be;
     only where the engine does not run here at all is there none. Raises ``LaunchRefused``.
@@ -26,16 +28,17 @@ async def planned(house: House, desk: BookingDesk, order: Order, *, taken: bool)
     except Problem as problem:
         raise LaunchRefused(problem.failure) from None
     preparation = desk.preparation(order, found)
-    refusal: LaunchFailure | None = None
+    refusal: LaunchFailure | None = occupied
     devices = desk.present(found, order.devices or ())
-    port = order.port or found.spec.default_port
+    port = order.port or house.config.ports.first
     try:
-        if taken:
-            raise Problem(AlreadyRunning(name=order.name))
         devices = desk.devices(order, found).devices
+    except Problem as problem:
+        refusal = refusal or problem.failure
+    try:
         port = desk.port(order, found)
     except Problem as problem:
-        refusal = problem.failure
+        refusal = refusal or problem.failure
     binary, version = order.binary or found.spec.default_binary, None
     model = order.model_path
     try:

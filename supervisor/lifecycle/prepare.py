@@ -245,6 +245,7 @@ class Preparation:
             OWN_PREFIX + "INSTANCE": record.name,
             OWN_PREFIX + "NONCE": record.nonce,
             OWN_PREFIX + "DEVICES": ",".join(record.devices),
+            OWN_PREFIX + "SUPERVISOR": self.house.supervisor_id,
         }
         inherited: dict[str, str] = {}
         if self.runtime == "process":  # an image brings its own

@@ -20,9 +20,10 @@ import anyio
 from supervisor.contracts.device import AcceleratorInfo, Withholding
 from supervisor.contracts.event import Event, RecordQuarantined, Warning_
 from supervisor.contracts.host import DeviceId
+from supervisor.contracts.rpc import Unreadable
 from supervisor.instances.books import memory_is_hosts
 from supervisor.instances.loading import Quarantined
-from supervisor.launchers.base import Bearer, CannotTellError, Launcher, Stray
+from supervisor.launchers.base import Bearer, CannotTellError, Launcher, Stray, Trace
 from supervisor.lifecycle.house import House
 
 RECHECK_S = 10.0
@@ -37,13 +38,13 @@ class Case:
     """Of this run of the machine."""
     bearers: tuple[Bearer, ...] = ()
     looked: bool = field(default=False)
-    doubtful: bool = field(default=False)
-    """Somebody who may know of it could not be asked."""
+    doubts: tuple[str, ...] = ()
+    """Why those who may know of it could not tell."""
 
     @property
     def alive(self) -> bool:
         """For all that is known: what cannot be told frees nothing."""
-        return bool(self.bearers) or self.doubtful
+        return bool(self.bearers or self.doubts)
 
     @property
     def gone(self) -> bool:
@@ -54,7 +55,7 @@ class Case:
         if item.reason in ("not-a-file", "lost") or not item.started:
             return True
         other_boot = item.boot_id is not None and item.boot_id != self.boot_id
-        return other_boot or (item.confined and item.nonce is not None)
+        return other_boot or (item.cgroup is not None and item.nonce is not None)
 
     @property
     def mute(self) -> bool:
@@ -97,9 +98,9 @@ class Quarantine:
                 self._house.publish(_news(case.item))
 
     async def watch(self) -> None:
-        """Go on looking while one may still be alive."""
+        """Go on looking while one may still be alive, or may turn up."""
         await self.look()
-        while any(case.alive for case in self._cases):
+        while self.unasked or any(case.alive for case in self._cases):
             await anyio.sleep(RECHECK_S)
             for case in tuple(self._cases):
                 if case.alive:
@@ -116,21 +117,30 @@ class Quarantine:
         reasons: dict[DeviceId, tuple[Withholding, ...]] = {}
         taken = set(claimed)
         for case in self._cases:
-            name, certain = _shown(case.item.name), case.devices
+            name, certain = shown(case.item.name), case.devices
             if case.mute or not case.looked:
                 certain = tuple(
                     device.id
                     for device in offered
                     if device.id not in taken and not memory_is_hosts(device)
                 )
+            why = Withholding(
+                name=name,
+                reason=f"the record of {name} cannot be read; once its engine is gone for "
+                f"certain, free the device with `enginectl release {name}`",
+            )
             for device in certain:
-                why = Withholding(
-                    name=name,
-                    reason=f"the record of {name} cannot be read; once its engine is gone for "
-                    f"certain, free the device with `enginectl release {name}`",
-                )
-                reasons[device] = (*reasons.get(device, ()), why)
+                told = reasons.get(device, ())
+                reasons[device] = told if why in told else (*told, why)
         return reasons
+
+    def unreadable(self, name: str | None = None) -> tuple[Unreadable, ...]:
+        """What still holds a device or a name, of one name or of all, sorted by name."""
+        held: dict[str, list[Case]] = {}
+        for case in self._cases:
+            if not case.gone and name in (None, shown(case.item.name)):
+                held.setdefault(shown(case.item.name), []).append(case)
+        return tuple(_told(name, cases) for name, cases in sorted(held.items()))
 
     @property
     def pids(self) -> set[int]:
@@ -140,29 +150,47 @@ class Quarantine:
     def __contains__(self, name: str) -> bool:
         return bool(self._of(name))
 
-    async def release(self, name: str) -> tuple[DeviceId, ...]:
-        """A person vouches that nothing of it runs: forget the file and what it held."""
+    async def examine(self, name: str) -> tuple[Case, ...]:
+        """Each case of the name, looked at now."""
+        cases = self._of(name)
+        for case in cases:
+            await self._look(case)
+        return tuple(cases)
+
+    async def forget(self, name: str) -> tuple[DeviceId, ...]:
+        """Nothing of it runs any more, or a person answers for what does: its files go, and with
+        them what they held. Raises ``StoreError``.
+        """
         freed: list[DeviceId] = []
         for case in self._of(name):
+            held = case.devices
             if case.item.reason != "lost":
                 await self._house.store.discard(case.item)
             self._cases.remove(case)
-            freed += case.devices
+            freed += held
         return tuple(dict.fromkeys(freed))
 
     def _of(self, name: str) -> list[Case]:
         """A name can have several: files of its earlier lives, and a cgroup without a record."""
-        return [case for case in self._cases if _shown(case.item.name) == name]
+        return [case for case in self._cases if shown(case.item.name) == name]
 
     async def _look(self, case: Case) -> None:
-        found: list[Bearer] = []
-        doubtful = False
-        for launcher in self._house.launchers.values():
-            try:
-                found += await launcher.bearers(case.item.name, case.item.nonce)
-            except CannotTellError:
-                doubtful = True
-        case.doubtful = doubtful
+        """Ask everybody who may have started it. Who is away costs only what may be his."""
+        item, found, doubts = case.item, list[Bearer](), list[str]()
+        trace = Trace(
+            name=item.name,
+            nonce=item.nonce,
+            cgroup=item.cgroup,
+            supervisor=self._house.supervisor_id,
+            log_folder=os.path.join(self._house.paths.log_dir, "engines", item.name),
+        )
+        for runtime, launcher in self._house.launchers.items():
+            if item.runtime in (None, runtime) or item.runtime not in self._house.launchers:
+                try:
+                    found += await launcher.bearers(trace)
+                except CannotTellError as error:
+                    doubts.append(str(error))
+        case.doubts = tuple(doubts)
         case.bearers = tuple(found)
         case.looked = True
 
@@ -176,22 +204,45 @@ def _lost(stray: Stray) -> Quarantined:
         path=Path(stray.place),
         reason="lost",
         detail=detail,
-        nonce=None,
+        nonce=stray.nonce,
         devices=None,
         known=False,
     )
 
 
-def _news(item: Quarantined) -> Event:
-    if item.reason == "lost":
-        return Warning_(instance=_shown(item.name), code="engine-lost", detail=_shown(item.detail))
-    return RecordQuarantined(
-        instance=_shown(item.name),
-        path=_shown(str(item.path)),
-        reason=_shown(f"{item.reason}: {item.detail}"),
+def unread(left: Unreadable) -> str:
+    """What is in the way of the name, and what helps."""
+    living = f"; alive: pid {', '.join(map(str, left.pids))}" if left.pids else ""
+    return (
+        f"{left.name} has no record that can be read ({left.path}: {left.reason}){living}; "
+        f"once its engine is gone, `enginectl release {left.name}` frees its name and devices"
     )
 
 
-def _shown(text: str) -> str:
+def _told(name: str, cases: list[Case]) -> Unreadable:
+    """All that is of one name, as one."""
+    devices = dict.fromkeys(device for case in cases for device in case.devices)
+    pids = {bearer.process.pid for case in cases for bearer in case.bearers}
+    file = next((case.item for case in cases if case.item.reason != "lost"), cases[0].item)
+    return Unreadable(
+        name=name,
+        path=shown(str(file.path)),
+        reason=shown(f"{file.reason}: {file.detail}"),
+        devices=None if any(case.mute for case in cases) else tuple(devices),
+        pids=tuple(sorted(pids - {0})),
+    )
+
+
+def _news(item: Quarantined) -> Event:
+    if item.reason == "lost":
+        return Warning_(instance=shown(item.name), code="engine-lost", detail=shown(item.detail))
+    return RecordQuarantined(
+        instance=shown(item.name),
+        path=shown(str(item.path)),
+        reason=shown(f"{item.reason}: {item.detail}"),
+    )
+
+
+def shown(text: str) -> str:
     """A file's name may hold bytes that are no text, and events are text."""
     return os.fsencode(text[:2_000]).decode("utf-8", "backslashreplace")

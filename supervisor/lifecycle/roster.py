@@ -6,10 +6,11 @@ instances are what holds devices and ports; this table is only where they are fo
 
 from collections.abc import Iterable
 
+from supervisor.contracts.failure import AlreadyRunning
 from supervisor.contracts.instance import InstanceRecord, InstanceView, Tombstone
 from supervisor.lifecycle.errors import NoSuchInstance
 from supervisor.lifecycle.instance import Instance
-from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.lifecycle.quarantine import Quarantine, unread
 from supervisor.lifecycle.views import tombstone_view
 
 
@@ -40,6 +41,13 @@ class Roster:
     def taken(self, name: str) -> bool:
         """Whether a new instance may not have this name."""
         return name in self._here or self._quarantine.bars(name)
+
+    def occupied(self, name: str) -> AlreadyRunning:
+        """Why a new instance may not have this name."""
+        if name not in self._here:
+            for left in self._quarantine.unreadable(name):
+                return AlreadyRunning(name=name, detail=unread(left))
+        return AlreadyRunning(name=name)
 
     def remembers(self, name: str) -> bool:
         """Whether anything of that name is here, held or entombed."""
@@ -79,6 +87,8 @@ class Roster:
                 return found
         if nonce is not None and (name in self._here or name in self._ended):
             raise NoSuchInstance(f"that launch of {name} is over; another one has its name")
+        for left in self._quarantine.unreadable(name):
+            raise NoSuchInstance(unread(left))
         raise NoSuchInstance(f"no instance {name!r}; `enginectl ps -a` lists them")
 
     def views(self, *, ended: bool) -> tuple[InstanceView, ...]:

@@ -31,6 +31,7 @@ _CODES: dict[type[errors.LifecycleError], int] = {
     errors.CannotTell: rpc.CANNOT_TELL,
     errors.StopIncomplete: rpc.STOP_INCOMPLETE,
     errors.WaitTimedOut: rpc.WAIT_TIMED_OUT,
+    errors.StillAlive: rpc.STILL_ALIVE,
     errors.Unavailable: rpc.UNAVAILABLE,
 }
 

@@ -35,6 +35,7 @@ from supervisor.contracts.rpc import (
     PinParams,
     PlanReply,
     ReadEventsParams,
+    ReleaseParams,
     ReleaseReply,
     ReloadReply,
     StopParams,
@@ -109,7 +110,9 @@ async def _launch(session: Session, params: LaunchParams) -> InstanceView:
 @METHODS.method("instance.list", Role.READ, "The instances, and the place in the event stream")
 def _list(session: Session, params: ListParams) -> InstanceListing:
     return InstanceListing(
-        instances=session.supervisor.list(ended=params.all), cursor=session.bus.cursor
+        instances=session.supervisor.list(ended=params.all),
+        cursor=session.bus.cursor,
+        unreadable=session.supervisor.unreadable() or UNSET,
     )
 
 
@@ -174,8 +177,8 @@ async def _pin(session: Session, params: PinParams) -> InstanceView:
 @METHODS.method(
     "instance.release", Role.OPERATE, "Give up a hold that has no process", finishes=True
 )
-async def _release(session: Session, params: NameParams) -> ReleaseReply:
-    return await session.supervisor.release(params.name)
+async def _release(session: Session, params: ReleaseParams) -> ReleaseReply:
+    return await session.supervisor.release(params.name, force=params.force)
 
 
 @METHODS.method("instance.wait", Role.READ, "Reply once an instance is ready, or has ended")

@@ -25,7 +25,7 @@ from supervisor.contracts.failure import (
     UnhealthyTimeout,
 )
 from supervisor.contracts.instance import LaunchParams, PinnedHandle
-from supervisor.contracts.rpc import ErrorObject, Notification
+from supervisor.contracts.rpc import ErrorObject, Notification, Unreadable
 from tests.cli.conftest import Ran, Run
 from tests.rpc.fake import AT, Served, view
 
@@ -294,6 +294,16 @@ def test_json_is_the_result_byte_for_byte(
     assert run("--json", *words).out.count("\n") == 1
 
 
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf", "half"])
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_a_fraction_is_a_number(run: Run, served: Served, command: str, word: str) -> None:
+    told = run(command, *LAUNCH[1:], f"--memory-fraction={word}")
+    assert told.code == 2
+    assert "--memory-fraction" in told.err
+    assert repr(word) in told.err
+    assert served.supervisor.launched == []
+
+
 def test_ps_is_a_table(run: Run, served: Served) -> None:
     served.supervisor.views["a"] = view("a")
     served.supervisor.views["gone"] = view(
@@ -309,10 +319,30 @@ def test_ps_is_a_table(run: Run, served: Served) -> None:
     assert run("ps", "-a").out.endswith("unhealthy-timeout\n")
 
 
+def test_ps_names_what_cannot_be_read_and_what_frees_it(run: Run, served: Served) -> None:
+    """Otherwise launch says that the name is taken, stop that there is none, and ps is silent."""
+    lost = Unreadable(name="x", path="/q/x.json", reason="cut", devices=("D0",), pids=(7,))
+    served.supervisor.unread = (lost, replace(lost, name="y", devices=None, pids=()))
+    for words in (("ps",), ("ps", "-a")):
+        told = run(*words)
+        assert told.code == 0
+        assert "x: its record cannot be read (cut); it keeps D0, alive: pid 7" in told.err
+        assert "`enginectl release x`" in told.err
+        assert "it keeps all devices that nobody claims\n" in told.err
+    assert json.loads(run("ps", "--json").out)["unreadable"][0]["pids"] == [7]
+    assert run("release", "x").code == 1
+    assert run("release", "--force", "x") == Ran(0, "x released D0\n", "")
+
+
 def test_ps_says_how_soon_the_next_attempt_is(run: Run, served: Served) -> None:
     moment = (datetime.now(UTC) + timedelta(seconds=90)).isoformat()
     served.supervisor.views["a"] = replace(view("a", "starting"), retry_at=moment, attempt=3)
     assert re.search(r"attempt 3 in (90|8\d) s$", run("ps").out.rstrip())
+
+
+def test_readings_are_rounded(run: Run, served: Served) -> None:
+    served.supervisor.power_watts = 71.23456
+    assert re.split(r"  +", run("devices").out.splitlines()[1])[8] == "71 W"
 
 
 def test_devices_tell_unknown_from_unsupported(run: Run) -> None:

@@ -84,6 +84,7 @@ OURS: dict[type[msgspec.Struct], str] = {
         deviceRequests?:[DeviceRequest] deviceNodes?:[string] securityOpts?:[string]""",
     engine.LaunchRequest: "readyLimitMs?:number hostNetwork?:boolean",
     engine.EngineSupport: "needs?:string without?:{string}",
+    failure.AlreadyRunning: "detail?:string",
     instance.ProcessHandle: "pidfdInode?:number",
     instance.InstanceRecord: "supervision?:Supervision",
     # The seed has plain numbers: a discrete card may refuse to say, and null is no zero.

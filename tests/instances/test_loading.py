@@ -1,5 +1,6 @@
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from supervisor.contracts.instance import RECORD_SCHEMA
 from supervisor.instances.codec import encode_record
 from supervisor.instances.durable import StoreError
 from supervisor.instances.files import RecordFiles
-from supervisor.instances.loading import Loaded, Quarantined, load
+from supervisor.instances.loading import UNREADABLE_KEPT_S, Loaded, Quarantined, load
 from tests.instances.builders import a_record, a_tombstone
 from tests.instances.children import as_nobody, give_to_nobody
 
@@ -196,3 +197,16 @@ def test_a_state_directory_that_may_not_be_used_is_said_at_once(shared_path: Pat
         assert caught.value.reason == "denied"
 
     as_nobody(body)
+
+
+def test_an_unreadable_tombstone_goes_when_it_is_old_and_is_told(files: RecordFiles) -> None:
+    """A newer daemon may have written it and be back tomorrow; in a month it will not."""
+    old, young = files.tombstones / "old.json", files.tombstones / "young.json"
+    for path in (old, young):
+        path.write_bytes(b"{")
+    month_ago = time.time() - UNREADABLE_KEPT_S - 60
+    os.utime(old, (month_ago, month_ago))
+    found = again(files)
+    assert found.pruned == (old,)
+    assert list(files.tombstones.iterdir()) == [young]
+    assert again(files).pruned == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contracts.engine import StopStyle
-from supervisor.launchers.base import SpawnError, Stray
+from supervisor.launchers.base import SpawnError, Stray, Trace
 from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.cgroups import marks_of
@@ -84,14 +84,16 @@ async def test_what_a_killed_daemon_leaves_alive_is_told_and_left_alone(
     assert marks
     assert marks[0] == "one"
     assert await ground.launcher.strays(frozenset({str(left)})) == (), "a record names it"
-    assert await ground.launcher.strays(frozenset()) == (Stray(name="one", place=str(left)),)
+    assert await ground.launcher.strays(frozenset()) == (
+        Stray(name="one", place=str(left), nonce=marks[1]),
+    )
     assert left.populated()
 
     # Whoever lives in there bears the mark, whatever its environment shows.
     pids = left.pids()
-    assert {it.process.pid for it in await ground.launcher.bearers("one", None)} >= pids
+    assert {it.process.pid for it in await ground.launcher.bearers(Trace(name="one"))} >= pids
     for name, nonce, found in (("one", marks[1] + "x" * 20, True), ("two", None, False)):
-        bearers = await ground.launcher.bearers(name, nonce)
+        bearers = await ground.launcher.bearers(Trace(name=name, nonce=nonce))
         assert ({it.process.pid for it in bearers} == pids) == found
     end(left.path)
     assert await ground.launcher.strays(frozenset()) == ()

@@ -364,6 +364,7 @@ async def opened(
     clean: bool = True,
     guard: Callable[[], AbstractContextManager[object]] = nullcontext,
     containers: bool = False,
+    others: Mapping[EngineRuntimeKind, Launcher] | None = None,
 ) -> AsyncIterator[Home]:
     """Furnish a house in ``folder``, let its supervisor serve under ``guard``, and detach.
 
@@ -380,6 +381,7 @@ async def opened(
     launchers: dict[EngineRuntimeKind, Launcher] = {
         "process": launcher or ProcessLauncher(boot_id=clock.boot_id)
     }
+    launchers |= others or {}
     env = os.environ if inherited_env is None else inherited_env
     if containers:
         launchers["docker"] = DockerLauncher(config.docker, SUPERVISOR_ID, env)

@@ -22,6 +22,7 @@ from supervisor.launchers.base import (
     Running,
     SpawnTicket,
     StopReceipt,
+    Trace,
 )
 from tests.lifecycle.squatter import Squatter
 
@@ -141,5 +142,5 @@ class MemoryLauncher(Launcher):
         assert isinstance(ref, ProcessHandle)
         return MemoryRunning(ref, self.engines[ref.pid - 999_000_001])
 
-    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+    async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
         return ()

@@ -9,7 +9,7 @@ import pytest
 from supervisor.contracts.engine import LaunchPlan, ServingOptions
 from supervisor.contracts.failure import UnsupportedFailure
 from supervisor.lifecycle.errors import InvalidLaunch
-from tests.lifecycle.house import A, B, Home
+from tests.lifecycle.house import POOL, A, B, Home
 
 HOUR_MS = 3_600_000
 
@@ -94,3 +94,14 @@ async def test_words_that_lead_out_of_reach_or_lease_are_invalid(
             engine=engine, model_path=model, devices=(A,), extra_args=extra, port=9000
         )
     assert part in str(refused.value)
+
+
+async def test_a_refused_plan_has_a_port_that_a_launch_could_have(home: Home) -> None:
+    """Not the engine's own default, which no launch of ours ever gets."""
+    await home.launch(devices=(A,))
+    for name, device in (("y", A), ("x", B)):
+        reply = await home.supervisor.plan(home.params(name, devices=(device,)))
+        assert reply.refusal is not None
+        port = int(reply.plan.argv[reply.plan.argv.index("--port") + 1])
+        assert POOL.first <= port <= POOL.last
+    await home.stop()

@@ -60,11 +60,12 @@ def ended() -> int:
 
 @asynccontextmanager
 async def host(
-    folder: Path, driver: Driver, policy: ForeignPolicy = "avoid"
+    folder: Path, driver: Driver, policy: ForeignPolicy = "avoid", *, clean: bool = True
 ) -> AsyncIterator[Home]:
     devices = DevicesConfig(static=CARDS, foreign=policy)
     config = Config(ports=POOL, devices=devices)
-    async with opened(folder, config=config, probes=(driver, CpuProbe("a processor"))) as home:
+    probes = (driver, CpuProbe("a processor"))
+    async with opened(folder, config=config, probes=probes, clean=clean) as home:
         yield home
 
 

@@ -21,6 +21,7 @@ from supervisor.launchers.base import (
     SpawnError,
     SpawnTicket,
     StopReceipt,
+    Trace,
 )
 
 Nature = Literal["steady", "slow", "dies loading", "never ready", "dies later", "no program"]
@@ -174,7 +175,7 @@ class ThoughtLauncher(Launcher):
             engine.die(Exit(None, None))
         return ThoughtRunning(ref, engine)
 
-    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+    async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
         return ()
 
 

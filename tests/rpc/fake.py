@@ -49,12 +49,14 @@ from supervisor.contracts.rpc import (
     ReleaseReply,
     ReloadReply,
     SupervisorInfo,
+    Unreadable,
 )
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.errors import (
     InvalidLaunch,
     LaunchRefused,
     NoSuchInstance,
+    StillAlive,
     Unavailable,
     WaitTimedOut,
 )
@@ -113,6 +115,8 @@ class FakeSupervisor(Supervisor):
     launched: list[LaunchParams] = field(default_factory=list)
     stopped: list[tuple[str, str | None, int | None]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+    unread: tuple[Unreadable, ...] = ()
+    power_watts: float | None = None
     padding: str = ""
     leaving: bool = False
 
@@ -143,7 +147,7 @@ class FakeSupervisor(Supervisor):
             unified_memory=False,
             utilization_pct=3.0,
             temperature_c=None,
-            power_watts=None,
+            power_watts=self.power_watts,
             power_limit_watts=None,
             driver="570",
         )
@@ -163,7 +167,10 @@ class FakeSupervisor(Supervisor):
             ),
             storage=(),
             thermals=(),
-            capabilities=("memory", "utilization", "temperature"),
+            capabilities=(
+                *("memory", "utilization", "temperature"),
+                *(("power",) if self.power_watts else ()),
+            ),
         )
 
     async def leases(self) -> DeviceLeases:
@@ -280,7 +287,14 @@ class FakeSupervisor(Supervisor):
         self.views[params.name] = replace(made, record=record, intent=None)
         return self.views[params.name]
 
-    async def release(self, name: str) -> ReleaseReply:
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        return self.unread
+
+    async def release(self, name: str, *, force: bool = False) -> ReleaseReply:
+        if any(left.name == name for left in self.unread):
+            if not force:
+                raise StillAlive(f"{name} is not released: pid 7 (engine) lives")
+            return ReleaseReply(devices=("D0",))
         if name not in self.views:
             raise NoSuchInstance(f"there is no hold named {name!r}")
         return ReleaseReply(devices=("D0",))

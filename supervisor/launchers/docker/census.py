@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from supervisor.contracts.event import MemberProcess
-from supervisor.launchers.base import Bearer, CannotTellError, Stray
+from supervisor.launchers.base import Bearer, CannotTellError, Stray, Trace
 from supervisor.launchers.docker.ask import ask
 from supervisor.launchers.docker.engine import EngineDown, EngineRefused
 from supervisor.launchers.docker.labels import INSTANCE, NONCE, SUPERVISOR, devices_of
@@ -67,17 +67,24 @@ def find_strays(
             continue
         name = entry.marks.get(INSTANCE, entry.name)
         ending = f"`docker rm -f {entry.name}`"
-        found.append(Stray(name=name, place=f"container {entry.name}", ending=ending))
+        nonce = entry.marks.get(NONCE)
+        place = f"container {entry.name}"
+        found.append(Stray(name=name, place=place, ending=ending, nonce=nonce))
     return tuple(found)
 
 
-def find_containers(
-    socket: str, supervisor: str, name: str, nonce: str | None
-) -> tuple[Bearer, ...]:
+def find_containers(socket: str, supervisor: str, trace: Trace) -> tuple[Bearer, ...]:
     """Living ones of that launch or, where its nonce is lost, of that name."""
-    labels = {INSTANCE: name, SUPERVISOR: supervisor} if nonce is None else {NONCE: nonce}
+    labels = {INSTANCE: trace.name, SUPERVISOR: supervisor}
+    if trace.nonce is not None:
+        labels = {NONCE: trace.nonce}
     return tuple(
-        Bearer(process=MemberProcess(pid=0, name=entry.name), devices=devices_of(entry.marks))
+        Bearer(
+            process=MemberProcess(pid=0, name=entry.name),
+            devices=devices_of(entry.marks),
+            sign="by its labels",
+            ending=f"docker rm -f {entry.name}",
+        )
         for entry in listed(socket, labels)
         if entry.state not in _DEAD
     )

@@ -26,6 +26,7 @@ from supervisor.launchers.base import (
     SpawnError,
     SpawnTicket,
     Stray,
+    Trace,
 )
 from supervisor.launchers.docker.body import create_body
 from supervisor.launchers.docker.census import find_containers, find_strays
@@ -117,9 +118,9 @@ class DockerLauncher(Launcher):
             raise TypeError(f"not a handle of a container: {ref!r}")
         return self._running(ref.container, nonce, log_path)
 
-    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
+    async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
         return await anyio.to_thread.run_sync(
-            find_containers, self._engine.socket, self._id, name, nonce, abandon_on_cancel=True
+            find_containers, self._engine.socket, self._id, trace, abandon_on_cancel=True
         )
 
     async def strays(self, known: Holds[str]) -> tuple[Stray, ...]:

@@ -107,7 +107,7 @@ class Cgroups:
                     await cgroup.dispose()
                     return
             if marks := marks_of(cgroup):
-                found.append(Stray(name=marks[0], place=str(cgroup)))
+                found.append(Stray(name=marks[0], place=str(cgroup), nonce=marks[1]))
 
         async with anyio.create_task_group() as judging:
             for cgroup in await to_thread.run_sync(self._all):

@@ -11,7 +11,15 @@ import anyio.to_thread
 
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.instance import HandleReference, ProcessHandle
-from supervisor.launchers.base import Bearer, Gated, Launcher, Running, SpawnTicket, Stray
+from supervisor.launchers.base import (
+    Bearer,
+    Gated,
+    Launcher,
+    Running,
+    SpawnTicket,
+    Stray,
+    Trace,
+)
 from supervisor.launchers.process.bearers import find_bearers
 from supervisor.launchers.process.census import CensusTaker
 from supervisor.launchers.process.cgroup import Cgroup
@@ -84,11 +92,10 @@ class ProcessLauncher(Launcher):
         verdict, pidfd = await examine(ref, nonce, self._boot_id, place)
         return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd), log_path)
 
-    async def bearers(self, name: str, nonce: str | None) -> tuple[Bearer, ...]:
-        def find() -> tuple[Bearer, ...]:
-            return find_bearers(name, nonce, self._cgroups.of(name, nonce))
-
-        return await anyio.to_thread.run_sync(find, abandon_on_cancel=True)
+    async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
+        return await anyio.to_thread.run_sync(
+            find_bearers, trace, self._cgroups, abandon_on_cancel=True
+        )
 
     async def strays(self, known: Container[str]) -> tuple[Stray, ...]:
         return await self._cgroups.strays(known)

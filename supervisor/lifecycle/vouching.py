@@ -1,0 +1,101 @@
+"""``release`` of a record that cannot be read: a person vouches that its engine is gone.
+
+People err, and a device that is freed under a living engine goes to the next launch. So whatever
+can be looked at is looked at first, and while any of it lives the release is refused: a process
+or container with its marks, who is in its cgroup or has its log, who computes on its devices.
+``force`` is for those who know better, such as of a process that is stuck in a driver for good;
+nobody is ended by it, and the events say what was alive.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import anyio
+
+from supervisor.contracts.event import Released, Warning_
+from supervisor.contracts.rpc import ReleaseReply
+from supervisor.instances.durable import StoreError
+from supervisor.instances.lease import told
+from supervisor.launchers.base import Bearer
+from supervisor.lifecycle.booking import BookingDesk
+from supervisor.lifecycle.errors import CannotTell, NoSuchInstance, StillAlive, Unavailable
+from supervisor.lifecycle.house import House
+from supervisor.lifecycle.quarantine import Case, Quarantine
+from supervisor.lifecycle.strangers import Strangers
+
+SHOWN = 20
+"""More processes than this are counted only."""
+
+
+class Vouching:
+    """One release at a time. Used on the event loop only."""
+
+    def __init__(
+        self, house: House, desk: BookingDesk, quarantine: Quarantine, strangers: Strangers
+    ) -> None:
+        self._house = house
+        self._desk = desk
+        self._quarantine = quarantine
+        self._strangers = strangers
+        self._turn = anyio.Lock()
+
+    async def release(self, name: str, *, force: bool) -> ReleaseReply:
+        """Raises ``NoSuchInstance``, ``StillAlive``, ``CannotTell``, ``Unavailable``."""
+        async with self._turn:
+            cases = await self._quarantine.examine(name)
+            if not cases:
+                raise NoSuchInstance(f"there is no hold named {name!r}")
+            living = [*_living(cases), *await self._computing(name)]
+            doubts = [doubt for case in cases for doubt in case.doubts]
+            if not force:
+                _refuse(name, living, doubts)
+            try:
+                devices = await self._quarantine.forget(name)
+            except StoreError as error:
+                raise Unavailable(f"the file of {name} could not be removed: {error}") from error
+        self._house.publish(Released(instance=name, devices=devices))
+        if living or doubts:
+            detail = f"released by force; {_listed([*living, *doubts])}"
+            self._house.publish(Warning_(instance=name, code="released-alive", detail=detail))
+        return ReleaseReply(devices=devices)
+
+    async def _computing(self, name: str) -> list[str]:
+        """Strangers on the devices that would be freed: one of them may be the engine."""
+        snapshot = await self._house.inventory.snapshot(fresh=True)
+        foreign = await self._strangers.among(snapshot)
+        return [
+            f"{told(process)} computes on {device}"
+            for device, reasons in self._desk.withheld(snapshot).items()
+            if any(why.name == name for why in reasons)
+            for process in foreign.get(device, ())
+        ]
+
+
+def _living(cases: Iterable[Case]) -> Iterator[str]:
+    """Each once, although several files may tell of it."""
+    found = {(it.process.pid, it.process.name): it for case in cases for it in case.bearers}
+    return map(_described, found.values())
+
+
+def _described(bearer: Bearer) -> str:
+    process = bearer.process
+    who = f"pid {process.pid} ({process.name})" if process.pid else f"container {process.name}"
+    return f"{who} lives, known {bearer.sign} (to end it: {bearer.ending})"
+
+
+def _refuse(name: str, living: list[str], doubts: list[str]) -> None:
+    force = (
+        f"`enginectl release --force {name}` frees its devices all the same: the next launch "
+        "may then share them with what lives"
+    )
+    if living:
+        raise StillAlive(
+            f"{name} is not released: {_listed(living)}; "
+            f"end that first, then release again. {force}"
+        )
+    if doubts:
+        raise CannotTell(f"{name} is not released, for it may be alive: {_listed(doubts)}; {force}")
+
+
+def _listed(facts: list[str]) -> str:
+    more = f"; and {len(facts) - SHOWN} more" if len(facts) > SHOWN else ""
+    return "; ".join(facts[:SHOWN]) + more
