@@ -97,6 +97,16 @@ class RestartConfig(_Table, frozen=True, kw_only=True):
     """Unhealthy for this long after ready, an instance is restarted; 0 never does."""
 
 
+class TrustedArgs(_Table, frozen=True, kw_only=True):
+    """Flags of an engine that may be said besides those that are known to be harmless."""
+
+    vllm: tuple[str, ...] = ()
+    sglang: tuple[str, ...] = ()
+    llamacpp: tuple[str, ...] = ()
+    mlx: tuple[str, ...] = ()
+    exllamav3: tuple[str, ...] = ()
+
+
 class AccessConfig(_Table, frozen=True, kw_only=True):
     """Who may do what on the socket, by uid. The daemon's own uid and root are always admin."""
 
@@ -104,6 +114,17 @@ class AccessConfig(_Table, frozen=True, kw_only=True):
     operate: tuple[int, ...] = ()
     admin: tuple[int, ...] = ()
     socket_mode: Literal["0600", "0660", "0666"] = "0600"
+    # What others than admins may launch, or ask a plan of. What a recipe says is an admin's word.
+    recipes: tuple[str, ...] | UnsetType = UNSET
+    """Nothing but these; left out, every recipe, and launches without one."""
+    model_roots: tuple[str, ...] = ()
+    """Directories below which their models lie, links followed."""
+    binaries: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    """Of containers, by name or pattern."""
+    env: tuple[str, ...] = ()
+    """Variables, by name or pattern, besides those that are known to be harmless."""
+    args: TrustedArgs = TrustedArgs()
 
 
 class StaticDevice(_Table, frozen=True, kw_only=True):
@@ -254,6 +275,9 @@ def _check(config: Config) -> None:
         raise ConfigError(f"restart: times must be from 0 to {LONGEST_MS} ms")
     if config.logs.max_bytes < 1 << 20 or not 1 <= config.logs.archives <= 100:
         raise ConfigError("logs: max-bytes must be at least 1048576, and archives 1 to 100")
+    for root in config.access.model_roots:
+        if not root.startswith("/"):
+            raise ConfigError(f"access.model-roots: {root!r} is no absolute path")
     docker = config.docker
     if docker.pull_timeout_ms < 1 or docker.log_max_bytes < 1 << 16 or docker.log_files < 1:
         raise ConfigError(

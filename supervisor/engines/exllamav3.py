@@ -23,12 +23,14 @@ from supervisor.engines.spelling import (
     Ask,
     Flag,
     Grammar,
+    Harmless,
     Lacks,
     Noted,
     Says,
     Spelling,
     Word,
     among,
+    names,
 )
 from supervisor.engines.support import Build, Builds, support
 
@@ -134,6 +136,16 @@ SPELLING = Spelling(
         Flag(("--config",)): "makes it ignore every other flag, the port's and the model's "
         "included; put the values into the config.yml of its folder",
     },
+    harmless=Harmless(
+        values=names("""
+            --chunk-size --force-enable-thinking --gpu-split-auto --log-chat-completion-requests
+            --log-generation-params --log-prompt --log-requests --output-chunking
+            --reasoning-budget-message --reasoning-budget-tokens --reasoning-end-token
+            --reasoning-start-token --rope-alpha --rope-scale --sse-ping-interval
+            --start-in-reasoning --tensor-parallel-backend --tool-calls-in-reasoning --vision
+        """),
+        lists=names("--autosplit-reserve --gpu-split"),
+    ),
 )
 
 HEALTH = HealthCheck(

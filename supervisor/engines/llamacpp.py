@@ -22,11 +22,13 @@ from supervisor.engines.spelling import (
     Ask,
     Flag,
     Grammar,
+    Harmless,
     Lacks,
     Noted,
     Says,
     Spelling,
     Word,
+    names,
 )
 from supervisor.engines.support import Build, Builds, support
 
@@ -99,6 +101,49 @@ def _reasoning(parser: str, _: Ask) -> Answer:
     )
 
 
+HARMLESS = Harmless(
+    switches=names("""
+        --backend-sampling -bs --cache-prompt --no-cache-prompt --check-tensors --context-shift
+        --no-context-shift --cont-batching -cb --no-cont-batching -nocb --cpu-moe -cmoe
+        --embedding --embeddings --escape -e --no-escape --ignore-eos --jinja --no-jinja
+        --kv-offload -kvo --no-kv-offload -nkvo --kv-unified -kvu --no-kv-unified -no-kvu
+        --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps
+        --mmproj-offload --no-mmproj --no-mmproj-offload --no-host --offline --op-offload
+        --no-op-offload --perf --no-perf --prefill-assistant --no-prefill-assistant
+        --reasoning-preserve --no-reasoning-preserve --repack -nr --no-repack --rerank
+        --reranking --slots --no-slots --special -sp --spec-default --spm-infill --swa-full
+        --ui --webui --no-ui --no-webui --verbose -v --log-verbose --warmup --no-warmup
+    """),
+    values=names("""
+        --adaptive-decay --adaptive-target --api-key --api-prefix --batch-size -b --cache-ram
+        -cram --cache-reuse --chat-template-kwargs --checkpoint-min-step -cms
+        --cpu-range -Cr --cpu-mask -C --ctx-checkpoints --swa-checkpoints -ctxcp
+        --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd --device -dev
+        --dry-allowed-length --dry-base --dry-multiplier --dry-penalty-last-n
+        --dynatemp-exp --dynatemp-range --embd-normalize --fit -fit --fit-ctx -fitc
+        --fit-target -fitt --flash-attn -fa --frequency-penalty --gpu-layers --n-gpu-layers
+        -ngl --gpu-layers-draft --n-gpu-layers-draft -ngld --spec-draft-ngl --grammar
+        --hf-token -hft --image-max-tokens --image-min-tokens --json-schema -j --keep
+        --kv-unified-per-slot --log-colors --log-verbosity --verbosity -lv --logit-bias -l
+        --main-gpu -mg --min-p --mirostat --mirostat-ent --mirostat-lr --n-cpu-ffn -ncffn
+        --n-cpu-moe -ncmoe --n-predict --predict -n --override-tensor -ot --pooling
+        --presence-penalty --reasoning -rea --reasoning-budget --reasoning-budget-message
+        --reasoning-effort --repeat-last-n --repeat-penalty --reverse-prompt -r
+        --rope-freq-base --rope-freq-scale --rope-scale --rope-scaling --samplers
+        --sampling-seq --sampler-seq --seed -s --sleep-idle-seconds --slot-prompt-similarity
+        -sps --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min --spec-draft-p-split
+        --spec-type --split-mode -sm --sse-ping-interval --tags --temp --temperature
+        --tensor-split -ts --threads -t --threads-batch -tb --threads-http --timeout -to
+        --top-k --top-n-sigma --top-nsigma --top-p --typical --typical-p --ubatch-size -ub
+        --xtc-probability --xtc-threshold --yarn-attn-factor --yarn-beta-fast
+        --yarn-beta-slow --yarn-ext-factor --yarn-orig-ctx
+    """),
+    files=names("""
+        --chat-template-file --grammar-file --json-schema-file -jf --lora --mmproj -mm
+        --model-draft --spec-draft-model -md
+    """),
+)
+
 SPELLING = Spelling(
     program="llama-server",
     grammar=Grammar(equals=False, underscores=True, prefixes=False),
@@ -130,6 +175,7 @@ SPELLING = Spelling(
     },
     switches=(METRICS,),
     path_prefix=API_PREFIX,
+    harmless=HARMLESS,
 )
 
 HEALTH = HealthCheck(

@@ -14,11 +14,13 @@ from supervisor.engines.spelling import (
     Ask,
     Flag,
     Grammar,
+    Harmless,
     Lacks,
     Noted,
     Says,
     Spelling,
     Word,
+    names,
 )
 from supervisor.engines.support import Build, Builds, support
 
@@ -55,6 +57,15 @@ SPELLING = Spelling(
         "tool_call_parser": _TOKENIZER,
         "reasoning_parser": _TOKENIZER,
     },
+    harmless=Harmless(
+        switches=names("--pipeline --use-default-chat-template"),
+        values=names("""
+            --chat-template-args --kv-group-size --log-level --max-tokens --min-p
+            --num-draft-tokens --prefill-step-size --prompt-cache-bytes --prompt-cache-size
+            --prompt-concurrency --quantized-kv-start --temp --top-k --top-p
+        """),
+        files=names("--adapter-path --draft-model"),
+    ),
 )
 
 _COMPLETION = ReadyRequest(

@@ -10,13 +10,18 @@ from supervisor.contracts.engine import (
 )
 from supervisor.contracts.host import HostProfile
 from supervisor.engines import exllamav3, llamacpp, mlx, sglang, vllm
+from supervisor.engines.spelling import Spelling
 
-_SPECS = {spec.SPEC.id: spec.SPEC for spec in (vllm, sglang, llamacpp, mlx, exllamav3)}
+_MODULES = (vllm, sglang, llamacpp, mlx, exllamav3)
+_SPECS = {module.SPEC.id: module.SPEC for module in _MODULES}
 
 ENGINES: Mapping[EngineId, ComputeEngineSpec] = {
     engine: _SPECS[engine] for engine in ENGINE_IDS if engine in _SPECS
 }
 """In the contract's order."""
+
+
+SPELLINGS: Mapping[EngineId, Spelling] = {it.SPEC.id: it.SPELLING for it in _MODULES}
 
 
 def engine_spec(engine: EngineId) -> ComputeEngineSpec | None:

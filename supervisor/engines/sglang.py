@@ -11,7 +11,17 @@ from supervisor.contracts.engine import (
 from supervisor.contracts.host import HostProfile
 from supervisor.engines.container import Container
 from supervisor.engines.plan import Rows
-from supervisor.engines.spelling import Flag, Grammar, Says, Spelling, Word, also, among
+from supervisor.engines.spelling import (
+    Flag,
+    Grammar,
+    Harmless,
+    Says,
+    Spelling,
+    Word,
+    also,
+    among,
+    names,
+)
 from supervisor.engines.support import Build, Builds, support
 from supervisor.engines.vocabulary import DTYPES, SGLANG_REASONING, SGLANG_TOOLS
 
@@ -19,6 +29,37 @@ METRICS = Flag(("--enable-metrics",), takes=0)
 TRUST = Flag(("--trust-remote-code",), takes=0)
 
 _CACHE_TYPES = ("fp8_e4m3", "fp8_e5m2", "mxfp8", "bf16", "bfloat16", "nvfp4", "fp4_mx_block16")
+
+HARMLESS = Harmless(
+    switches=names("""
+        --allow-auto-truncate --disable-chunked-prefix-cache --disable-cuda-graph
+        --disable-cuda-graph-padding --disable-custom-all-reduce --disable-overlap-schedule
+        --disable-radix-cache --enable-cache-report --enable-deterministic-inference
+        --enable-dp-attention --enable-dp-lm-head --enable-eplb --enable-hierarchical-cache
+        --enable-lora --enable-mfu-metrics --enable-mixed-chunk --enable-multimodal
+        --enable-p2p-check --enable-priority-scheduling --enable-strict-thinking
+        --enable-two-batch-overlap --is-embedding --language-model-only --log-requests
+        --show-time-cost --skip-server-warmup --sleep-on-idle
+        --stream-response-default-include-usage
+    """),
+    values=names("""
+        --admin-api-key --api-key --attention-backend --chunked-prefill-size --cpu-offload-gb
+        --cuda-graph-max-bs-decode --decode-attention-backend --decode-log-interval
+        --data-parallel-size --dp-size --expert-parallel-size --ep-size --grammar-backend
+        --hicache-ratio --hicache-size --hicache-write-policy --load-balance-method --log-level
+        --log-level-http --log-requests-level --max-lora-rank --max-loras-per-batch
+        --max-prefill-tokens --max-queued-requests --max-total-tokens
+        --num-continuous-decode-steps --page-size --prefill-attention-backend
+        --radix-eviction-policy --random-seed --sampling-backend --sampling-defaults
+        --schedule-conservativeness --schedule-policy --speculative-algorithm
+        --speculative-eagle-topk --speculative-num-draft-tokens --speculative-num-steps
+        --stream-interval --tokenizer-worker-num --triton-attention-num-kv-splits
+        --watchdog-timeout
+    """),
+    files=names("""
+        --chat-template --speculative-draft-model --speculative-draft-model-path --tokenizer-path
+    """),
+)
 
 SPELLING = Spelling(
     program="SGLang",
@@ -69,6 +110,7 @@ SPELLING = Spelling(
         ),
     },
     switches=(METRICS,),
+    harmless=HARMLESS,
 )
 
 HEALTH = HealthCheck(

@@ -144,6 +144,31 @@ Row = Says | Lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Harmless:
+    """Flags that load no code, write no file and read none but those checked: for everybody.
+
+    Those of the knobs, but for the one that trusts a model's code, are so besides.
+    """
+
+    switches: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+    """With one value."""
+    lists: frozenset[str] = frozenset()
+    """With values up to the next flag."""
+    files: frozenset[str] = frozenset()
+    """With one value that is the path of something to be read: it has to lie where models may."""
+
+    @property
+    def words(self) -> frozenset[str]:
+        return self.switches | self.values | self.lists | self.files
+
+
+def names(text: str) -> frozenset[str]:
+    """A table of names, as it is easiest to read."""
+    return frozenset(text.split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
     """An engine's whole table."""
 
@@ -162,6 +187,7 @@ class Spelling:
     """Moves every HTTP path, that of the health check included."""
     barred: Mapping[Flag, str] = field(default_factory=dict)
     """Flags that take the engine out of a probe's reach, each with what to do instead."""
+    harmless: Harmless = Harmless()
     index: Mapping[str, Flag] = field(init=False)
     """Every spelling of every flag above."""
     twins: Mapping[str, Flag] = field(init=False)

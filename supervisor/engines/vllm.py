@@ -13,7 +13,18 @@ from supervisor.contracts.engine import (
 from supervisor.contracts.host import Accelerator, HostArch, HostProfile
 from supervisor.engines.container import Container
 from supervisor.engines.plan import Rows
-from supervisor.engines.spelling import MANY, Flag, Grammar, Says, Spelling, Word, also, among
+from supervisor.engines.spelling import (
+    MANY,
+    Flag,
+    Grammar,
+    Harmless,
+    Says,
+    Spelling,
+    Word,
+    also,
+    among,
+    names,
+)
 from supervisor.engines.support import Build, Builds, support
 from supervisor.engines.vocabulary import DTYPES, GGML_TYPES, VLLM_REASONING, VLLM_TOOLS
 
@@ -29,6 +40,35 @@ AUTO_TOOLS = Flag(
 TRUST = Flag(("--trust-remote-code",), takes=0, negations=("--no-trust-remote-code",))
 
 _CACHE_TYPE = also({**DTYPES, "half": "float16"}, GGML_TYPES, "a type of llama.cpp's alone")
+
+HARMLESS = Harmless(
+    switches=names("""
+        --async-scheduling --no-async-scheduling --cudagraph-metrics --disable-cascade-attn
+        --disable-custom-all-reduce --disable-fastapi-docs --disable-hybrid-kv-cache-manager
+        --disable-log-stats --disable-sliding-window --disable-uvicorn-access-log
+        --enable-chunked-prefill --no-enable-chunked-prefill --enable-dbo --enable-eplb
+        --enable-expert-parallel -ep --enable-force-include-usage --enable-log-outputs
+        --enable-log-requests --no-enable-log-requests --enable-lora --enable-mfu-metrics
+        --enable-prefix-caching --no-enable-prefix-caching --enable-prompt-tokens-details
+        --enable-request-id-headers --enable-server-load-tracking --enforce-eager
+        --no-enforce-eager --exclude-tools-when-tool-choice-none --fully-sharded-loras
+        --kv-cache-metrics --language-model-only --return-tokens-as-token-ids
+        --skip-mm-profiling
+    """),
+    values=names("""
+        --attention-backend --block-size --chat-template-content-format --convert
+        --cpu-offload-gb --data-parallel-size -dp --data-parallel-size-local -dpl
+        --decode-context-parallel-size -dcp --default-chat-template-kwargs --hf-token
+        --kv-cache-memory-bytes --limit-mm-per-prompt --logprobs-mode
+        --long-prefill-token-threshold --lora-dtype --max-cpu-loras --max-log-len
+        --max-logprobs --max-lora-rank --max-loras --max-num-batched-tokens
+        --mm-encoder-tp-mode --mm-processor-cache-gb --num-gpu-blocks-override
+        --override-generation-config --performance-mode --response-role --runner
+        --scheduling-policy --seed --shutdown-timeout --stream-interval --uvicorn-log-level
+    """),
+    lists=names("--api-key"),
+    files=names("--chat-template --tokenizer"),
+)
 
 SPELLING = Spelling(
     program="vLLM",
@@ -80,6 +120,7 @@ SPELLING = Spelling(
         Flag(("--uds",)): "makes it listen on a Unix socket, where no probe can reach it",
         Flag(("--headless",), takes=0): "makes it serve no HTTP at all",
     },
+    harmless=HARMLESS,
 )
 
 HEALTH = HealthCheck(

@@ -41,15 +41,19 @@ class Supervisor(ABC):
     async def engines(self) -> EngineListing: ...
 
     @abstractmethod
-    async def plan(self, params: LaunchParams) -> PlanReply:
-        """Exactly what a launch with these params would run. No side effect."""
+    async def plan(self, params: LaunchParams, *, bounded: bool = False) -> PlanReply:
+        """Exactly what a launch with these params would run. No side effect.
+
+        ``bounded`` is as in ``launch``: a model is read for a plan as well.
+        """
 
     @abstractmethod
-    async def launch(self, params: LaunchParams) -> InstanceView:
+    async def launch(self, params: LaunchParams, *, bounded: bool = False) -> InstanceView:
         """Launch, and return at readiness (or at the reservation, with ``wait: false``).
 
-        A caller that is cancelled leaves the launch running. Raises ``LaunchRefused``,
-        ``InvalidLaunch``, ``NoSuchRecipe``, ``Unavailable``.
+        A caller that is cancelled leaves the launch running. ``bounded`` holds it to what the
+        config lets others than admins launch. Raises ``LaunchRefused``, ``InvalidLaunch``,
+        ``NoSuchRecipe``, ``Forbidden``, ``Unavailable``.
         """
 
     @abstractmethod

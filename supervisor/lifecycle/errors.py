@@ -19,6 +19,10 @@ class InvalidLaunch(LifecycleError):
     """The params contradict themselves or are not usable; nothing was tried."""
 
 
+class Forbidden(LifecycleError):
+    """Beyond what the config lets this caller launch; nothing was tried."""
+
+
 class NoSuchRecipe(LifecycleError):
     """The config has no recipe of this name."""
 

@@ -45,6 +45,7 @@ from supervisor.engines.registry import engine_spec
 from supervisor.failures import to_event
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.booking import BookingDesk
+from supervisor.lifecycle.bounds import within_bounds
 from supervisor.lifecycle.catalog import device_leases, engine_listing
 from supervisor.lifecycle.detecting import detect
 from supervisor.lifecycle.device_watch import DeviceWatch
@@ -154,12 +155,14 @@ class LocalSupervisor(Supervisor):
 
     # ── launch ───────────────────────────────────────────────────────────────
 
-    async def launch(self, params: LaunchParams) -> InstanceView:
-        return await self._launch(params, None)
+    async def launch(self, params: LaunchParams, *, bounded: bool = False) -> InstanceView:
+        return await self._launch(params, None, bounded=bounded)
 
-    async def _launch(self, params: LaunchParams, last_port: int | None) -> InstanceView:
+    async def _launch(
+        self, params: LaunchParams, last_port: int | None, *, bounded: bool = False
+    ) -> InstanceView:
         self._refuse_if_leaving()
-        order = resolve(params, self._house.config.recipes, last_port=last_port)
+        order = await self._ordered(params, last_port, bounded=bounded)
         order = await self._desk.spelled_out(order)
         nonce = token_hex(16)
         try:
@@ -177,6 +180,14 @@ class LocalSupervisor(Supervisor):
         else:
             await instance.until(lambda it: it.readies > 0 or it.over)
         return self._outcome(instance)
+
+    async def _ordered(
+        self, params: LaunchParams, last_port: int | None = None, *, bounded: bool
+    ) -> Order:
+        config = self._house.config  # the recipe that is looked at is the one that is launched
+        if bounded:
+            params = await within_bounds(params, config, self._house.looking)
+        return resolve(params, config.recipes, last_port=last_port)
 
     def _refuse_if_leaving(self) -> None:
         if self._leaving or self._draining:
@@ -376,8 +387,8 @@ class LocalSupervisor(Supervisor):
         spec = engine_spec(found.record.engine)
         return await scrape(found, spec.metrics if spec else {})
 
-    async def plan(self, params: LaunchParams) -> PlanReply:
-        order = await self._desk.spelled_out(resolve(params, self._house.config.recipes))
+    async def plan(self, params: LaunchParams, *, bounded: bool = False) -> PlanReply:
+        order = await self._desk.spelled_out(await self._ordered(params, bounded=bounded))
         occupied = self._roster.occupied(order.name) if self._roster.taken(order.name) else None
         return await planned(self._house, self._desk, order, occupied)
 

@@ -71,7 +71,7 @@ def resolve(
             "(the first one a letter or digit), at most 63"
         )
     recipe_name = params.recipe or None
-    params = _with_recipe(params, recipes)
+    params = with_recipe(params, recipes)
     if params.engine is UNSET:
         raise InvalidLaunch("an engine is required (or a recipe that names one)")
     if params.model_path is UNSET:
@@ -113,7 +113,8 @@ def resolve(
     )
 
 
-def _with_recipe(params: LaunchParams, recipes: Mapping[str, Recipe]) -> LaunchParams:
+def with_recipe(params: LaunchParams, recipes: Mapping[str, Recipe]) -> LaunchParams:
+    """The params over those of the recipe that they name. Raises ``NoSuchRecipe``."""
     if params.recipe is UNSET:
         return params
     recipe = recipes.get(params.recipe)

@@ -23,6 +23,7 @@ class Fault(Exception):
 
 
 _CODES: dict[type[errors.LifecycleError], int] = {
+    errors.Forbidden: rpc.FORBIDDEN,
     errors.InvalidLaunch: rpc.INVALID_LAUNCH,
     errors.NoSuchRecipe: rpc.NO_SUCH_RECIPE,
     errors.NoSuchInstance: rpc.NO_SUCH_INSTANCE,

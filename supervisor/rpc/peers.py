@@ -6,13 +6,9 @@ import struct
 from asyncio import trsock
 from enum import IntEnum
 
-from msgspec import UNSET
-
 from supervisor.contracts.config import AccessConfig
-from supervisor.contracts.instance import LaunchParams
 
 _CREDENTIALS = struct.Struct("3i")
-_LOADER_PREFIXES = ("LD_", "DYLD_", "PYTHON")
 
 
 class Role(IntEnum):
@@ -45,15 +41,3 @@ def role_of(uid: int | None, access: AccessConfig) -> Role | None:
     if uid in access.operate:
         return Role.OPERATE
     return Role.READ if uid in access.read else None
-
-
-def needs_admin(params: LaunchParams) -> str | None:
-    """What in a launch only an admin may say, for it chooses the code that runs as the daemon."""
-    if params.command is not UNSET:
-        return "`command`"
-    if params.binary is not UNSET:
-        return "`binary`"
-    for name in params.env or ():
-        if name == "PATH" or name.startswith(_LOADER_PREFIXES):
-            return f"the variable {name}"
-    return None

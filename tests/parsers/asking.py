@@ -117,7 +117,8 @@ def strange_flags(engine: EngineId, told: Told) -> list[str]:
     spelling = ROWS[engine].spelling
     if not told.flags:
         return []
-    unknown = [f"no flag {word}" for word in spelling.index if word not in told.flags]
+    said = (*spelling.index, *sorted(spelling.harmless.words))
+    unknown = [f"no flag {word}" for word in said if word not in told.flags]
     foreign = told.flags - spelling.index.keys()
     taken = [f"{word} would count as ours" for word in foreign if find(spelling, word)]
     return unknown + taken + [f"{word} is read otherwise" for word in _misread(spelling, told)]

@@ -53,6 +53,7 @@ from supervisor.contracts.rpc import (
 )
 from supervisor.lifecycle.api import Supervisor
 from supervisor.lifecycle.errors import (
+    Forbidden,
     InvalidLaunch,
     LaunchRefused,
     NoSuchInstance,
@@ -215,7 +216,8 @@ class FakeSupervisor(Supervisor):
             )
         )
 
-    async def plan(self, params: LaunchParams) -> PlanReply:
+    async def plan(self, params: LaunchParams, *, bounded: bool = False) -> PlanReply:
+        self._refuse_beyond(bounded)
         plan = LaunchPlan(
             kind="process",
             argv=("vllm", "serve", "/models/my model"),
@@ -233,7 +235,12 @@ class FakeSupervisor(Supervisor):
             refusal=None,
         )
 
-    async def launch(self, params: LaunchParams) -> InstanceView:
+    def _refuse_beyond(self, bounded: bool) -> None:
+        if bounded:
+            raise Forbidden("beyond the bounds")
+
+    async def launch(self, params: LaunchParams, *, bounded: bool = False) -> InstanceView:
+        self._refuse_beyond(bounded)
         self.launched.append(params)
         if self.leaving:
             raise Unavailable("the daemon is stopping")

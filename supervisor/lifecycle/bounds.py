@@ -1,0 +1,127 @@
+"""What others than admins may launch, or ask a plan of.
+
+An engine runs as the daemon's user, so whoever chooses its code, its files or its model chooses
+what that user does.
+
+Looked at is what the client itself says: what a recipe says stands in the config, where an admin
+put it. That holds for the recipe as it stands. Beside another model, engine or way to run it, the
+recipe's own words are looked at as the client's.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+
+import anyio
+import anyio.to_thread
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from supervisor.contracts.config import AccessConfig, Config
+from supervisor.contracts.instance import LaunchParams
+from supervisor.engines.harmless import HARMLESS_ENV, Judged, judge
+from supervisor.engines.registry import SPELLINGS
+from supervisor.lifecycle.errors import Forbidden, Unavailable
+from supervisor.lifecycle.order import resolve, with_recipe
+from supervisor.lifecycle.roots import Outside, inside
+
+RESOLVE_S = 10.0
+"""For the links of a model's path, which may lie on a mount that hangs."""
+
+_WIDEN = "an admin can list more there, put it into a recipe, or launch it"
+_WHAT_IT_IS = ("engine", "model_path", "runtime", "docker_image", "binary", "command")
+"""Members that make a recipe another launch than the one that an admin wrote down."""
+
+
+async def within_bounds(
+    params: LaunchParams, config: Config, looking: anyio.CapacityLimiter
+) -> LaunchParams:
+    """The same launch, its paths without a link that could be changed after they were looked at.
+
+    Raises ``Forbidden`` for what takes the role admin, whatever ``resolve`` raises, and
+    ``Unavailable`` where a path cannot be followed in time.
+    """
+    order = resolve(params, config.recipes)  # a launch that makes no sense is told so first
+    said = _said(params, config)
+    judged = _judged(said, config.access, order.params)
+    if why := next(_beyond(said, params, config.access, judged), None):
+        raise Forbidden(why)
+    paths = [] if said.model_path is UNSET else [said.model_path]
+    args = list(said.extra_args or ())
+    paths += (args[position][start:] for position, start in judged.files)
+    if not paths:
+        return params
+    real = await _followed(paths, config.access.model_roots, looking)
+    if said.model_path is not UNSET:
+        params = replace(params, model_path=real.pop(0))
+    for (position, start), path in zip(judged.files, real, strict=True):
+        args[position] = args[position][:start] + path
+    return replace(params, extra_args=tuple(args)) if judged.files else params
+
+
+def _said(params: LaunchParams, config: Config) -> LaunchParams:
+    """What the client answers for."""
+    changed = any(getattr(params, name) is not UNSET for name in _WHAT_IT_IS)
+    return with_recipe(params, config.recipes) if changed else params
+
+
+def _judged(said: LaunchParams, access: AccessConfig, whole: LaunchParams) -> Judged:
+    assert whole.engine, "resolve has seen to it"
+    listed: tuple[str, ...] = getattr(access.args, whole.engine)
+    trusting = said.options is not UNSET and said.options.trust_remote_code is True
+    return judge(SPELLINGS[whole.engine], said.extra_args or (), listed, trusting=trusting)
+
+
+def _beyond(
+    said: LaunchParams, params: LaunchParams, access: AccessConfig, judged: Judged
+) -> Iterator[str]:
+    """Everything about a launch that takes the role admin, and how it could be allowed."""
+    if access.recipes is not UNSET and (params.recipe or "") not in access.recipes:
+        allowed = ", ".join(access.recipes) or "none"
+        yield f"only recipes of `access.recipes` may be launched, which are: {allowed}"
+    if said.command is not UNSET:
+        yield "`command` takes the role admin: use a recipe that has it"
+    if said.binary is not UNSET and said.binary not in access.binaries:
+        yield f"`binary` {said.binary} is {_not_in('access.binaries')}"
+    if said.docker_image and not _matches(said.docker_image, access.images):
+        yield f"the image {said.docker_image} is {_not_in('access.images')}"
+    for name in said.env or ():
+        if name not in HARMLESS_ENV and not _matches(name, access.env):
+            yield f"the variable {name} is not known to be harmless and {_not_in('access.env')}"
+    if judged.beyond is not None:
+        yield (
+            f"among the arguments {judged.beyond} is not known to be harmless "
+            f"and {_not_in('access.args')}"
+        )
+
+
+def _not_in(key: str) -> str:
+    return f"not in `{key}`: {_WIDEN}"
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+async def _followed(
+    paths: Sequence[str], roots: tuple[str, ...], looking: anyio.CapacityLimiter
+) -> list[str]:
+    try:
+        with anyio.move_on_after(RESOLVE_S):
+            return await anyio.to_thread.run_sync(
+                partial(_all_inside, paths, roots), abandon_on_cancel=True, limiter=looking
+            )
+    except Outside as outside:
+        named = ", ".join(roots) or "which names none"
+        raise Forbidden(
+            "models lie below the directories of `access.model-roots` "
+            f"({named}), and {outside}: {_WIDEN}"
+        ) from None
+    raise Unavailable(f"{paths[0]} could not be looked at; does a file system hang?")
+
+
+def _all_inside(paths: Sequence[str], roots: tuple[str, ...]) -> list[str]:
+    for path in paths:
+        if not path.startswith("/") or "," in path or "\0" in path:
+            raise Outside(path)  # relative to who knows what; several, where the engine splits it
+    return [inside(path, roots) for path in paths]
