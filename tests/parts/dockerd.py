@@ -36,12 +36,14 @@ TINY = "test/busybox:1"
 ENGINE = "test/engine:1"
 """As much of an engine as a shell can be: what it does is said by variables."""
 ENGINE_SCRIPT = """#!/bin/sh
+trap go=1 USR1
 echo "arguments: $*"
 while [ $# -gt 0 ]; do [ "$1" = --port ] && LISTEN=$2; shift; done
 [ -n "$SAY" ] && echo "$SAY"
 sleep ${LOAD_S:-0}
 [ -n "$EXIT" ] && { echo "last words" >&2; exit $EXIT; }
-[ -n "$HOG" ] && { x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done; }
+[ -n "$HOG" ] && { while [ -z "$go" ]; do sleep 0.1; done; x=aaaaaaaaaaaaaaaa; }
+[ -n "$HOG" ] && while [ ${#x} -lt 200000000 ]; do x=$x$x; done
 mkdir -p /www && echo '{"status":"ok"}' >/www/health
 httpd -f -p ${LISTEN:-8080} -h /www &
 trap 'echo "leaving"; kill $!; exit 0' TERM
@@ -147,6 +149,10 @@ class Dockerd:
                 return None
             raise
         return found
+
+    def said(self, container: str) -> str:
+        """What it has printed so far, as the engine frames it."""
+        return str(ask(self.socket, f"/containers/{container}/logs?stdout=1"))
 
     def containers(self, label: str | None = None) -> list[str]:
         """The ids of all containers, dead ones too."""

@@ -55,11 +55,12 @@ async def test_an_early_exit_says_code_and_last_words(tmp_path: Path, dockerd: D
 
 async def test_the_kernels_killer_is_named(tmp_path: Path, dockerd: Dockerd) -> None:
     async with opened_with(tmp_path, dockerd) as home:
-        home.start(lambda: home.refused(**contained(env={"LOAD_S": "1", "HOG": "1"})))
-        await until(lambda: bool(dockerd.containers(OURS)))
+        home.start(lambda: home.refused(**contained(env={"HOG": "1"})))
+        await until(lambda: any("arguments" in dockerd.said(it) for it in dockerd.containers(OURS)))
         (container,) = dockerd.containers(OURS)
         limit = json.dumps({"Memory": 16 << 20, "MemorySwap": 16 << 20}).encode()
         ask(dockerd.socket, f"/containers/{container}/update", "POST", 20, limit)
+        ask(dockerd.socket, f"/containers/{container}/kill?signal=USR1", "POST")
         failure = (await home.seen(LaunchFailed)).failure
         await until(lambda: not home.supervisor.list())
         assert isinstance(failure, ExitedEarly)
