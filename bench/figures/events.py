@@ -18,6 +18,7 @@ from bench.stage import Stage
 from supervisor.bus import Bus, Subscription
 from supervisor.clock import SystemClock, rfc3339
 from supervisor.contracts.event import Phase
+from supervisor.journal import prepare
 
 CONTROL = "no journal"
 CHUNK = 256
@@ -54,13 +55,14 @@ async def _measure(stage: Stage) -> list[Row]:
     events = stage.pick(tiny=500, quick=10_000, default=14_000)
     rounds = stage.pick(tiny=1, quick=5, default=11, full=31)
     clock = SystemClock()
+    promise = prepare(stage.folder / "none.jsonl", stage.folder / "journal.json", "bench").promise
     rates: dict[str, list[float]] = {"ours": [], CONTROL: []}
     for turn in range(rounds + 1):
         for kind, kept in rates.items():
             bus = Bus(epoch="bench", last_seq=0, now=lambda: rfc3339(clock.wall()))
             journal, path = None, stage.folder / f"events-{turn}.jsonl"
             if kind == "ours":
-                journal = journal_of(bus, path)
+                journal = journal_of(bus, path, promise)
             measured = await rate(bus, events)
             if journal is not None:
                 journal.close()

@@ -27,7 +27,7 @@ from supervisor.devices.inventory import Inventory
 from supervisor.devices.static import StaticProbe
 from supervisor.instances.state_dir import lock_state_dir, supervisor_id
 from supervisor.instances.store import RecordStore
-from supervisor.journal import Journal, prepare
+from supervisor.journal import Journal, Promise, prepare
 from supervisor.launchers.process import Cgroups, ProcessLauncher
 from supervisor.launchers.process.keeper import NoKeeper
 from supervisor.lifecycle.house import House
@@ -89,7 +89,7 @@ def furnish(paths: Paths) -> tuple[House, Journal, Cgroups]:
     bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
     bus.restore(tail.events)
     lag = JournalLag(bus)
-    journal = journal_of(bus, Path(paths.events), lag.watched)
+    journal = journal_of(bus, Path(paths.events), tail.promise, lag.watched)
     own_id = supervisor_id(paths.state_dir)
     cgroups = Cgroups(own_cgroup_root(own_id))
     first, last = port_pool()
@@ -116,7 +116,10 @@ def furnish(paths: Paths) -> tuple[House, Journal, Cgroups]:
 
 
 def journal_of(
-    bus: Bus, path: Path, watched: Callable[[Recorder], Recorder] = lambda record: record
+    bus: Bus,
+    path: Path,
+    promise: Promise,
+    watched: Callable[[Recorder], Recorder] = lambda record: record,
 ) -> Journal:
     """A journal at ``path`` that delivers to ``bus`` on the running loop, as the daemon's does."""
     loop = asyncio.get_running_loop()
@@ -124,7 +127,7 @@ def journal_of(
     def deliver(events: tuple[Published, ...]) -> None:
         loop.call_soon_threadsafe(bus.deliver, events)
 
-    journal = Journal(path, deliver)
+    journal = Journal(path, deliver, promise)
     bus.attach(watched(journal.record))
     return journal
 

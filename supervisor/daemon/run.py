@@ -81,7 +81,7 @@ async def run(
     tail = prepare(Path(paths.events), state_dir / "journal.json", clock.boot_id)
     bus = Bus(epoch=tail.epoch, last_seq=tail.last_seq, now=lambda: rfc3339(clock.wall()))
     bus.restore(tail.events)
-    journal = Journal(Path(paths.events), _on_loop(bus))
+    journal = Journal(Path(paths.events), _on_loop(bus), tail.promise)
     lag = JournalLag(bus)
     bus.attach(lag.watched(journal.record))
     cgroups = _cgroups(config, paths)
