@@ -51,6 +51,11 @@ LONGEST_MS = 30 * 24 * 3_600_000
 RpcId = int | str | None
 
 MAX_LOG_LINES = 10_000
+MAX_FILTERS = 1_000
+"""Kinds, and instances, that one subscription names."""
+MAX_PINNED = 256
+"""Devices of one pin."""
+MAX_HOLDER = 1_024
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 
 
@@ -129,8 +134,8 @@ class LogsParams(Wire, frozen=True, kw_only=True):
 class SubscribeParams(Wire, frozen=True, kw_only=True):
     after: Cursor | UnsetType = UNSET
     """Events after this place come first; left out, only new ones come."""
-    kinds: tuple[str, ...] | UnsetType = UNSET
-    instances: tuple[str, ...] | UnsetType = UNSET
+    kinds: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_FILTERS)] | UnsetType = UNSET
+    instances: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_FILTERS)] | UnsetType = UNSET
 
 
 class ReadEventsParams(Wire, frozen=True, kw_only=True):
@@ -177,10 +182,10 @@ class PinParams(Wire, frozen=True, kw_only=True):
     """A hold on devices with no process behind it, until it is released."""
 
     name: str
-    holder: str
+    holder: Annotated[str, msgspec.Meta(max_length=MAX_HOLDER)]
     """Who has the devices, for people."""
     engine: EngineId
-    devices: tuple[DeviceId, ...]
+    devices: Annotated[tuple[DeviceId, ...], msgspec.Meta(max_length=MAX_PINNED)]
 
 
 class ReleaseParams(Wire, frozen=True, kw_only=True):

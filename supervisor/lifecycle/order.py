@@ -14,6 +14,7 @@ from supervisor.contracts.instance import NAME_PATTERN, LaunchParams
 from supervisor.contracts.rpc import LONGEST_MS
 from supervisor.engines.registry import engine_spec
 from supervisor.lifecycle.errors import InvalidLaunch, NoSuchRecipe
+from supervisor.lifecycle.sizes import check_sizes
 
 _NAME = re.compile(NAME_PATTERN)
 SHORTEST_DEEP_CHECK_MS = 10_000
@@ -72,6 +73,7 @@ def resolve(
         )
     recipe_name = params.recipe or None
     params = with_recipe(params, recipes)
+    check_sizes(params)
     if params.engine is UNSET:
         raise InvalidLaunch("an engine is required (or a recipe that names one)")
     if params.model_path is UNSET:

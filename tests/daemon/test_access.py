@@ -4,14 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.client import Client
+from supervisor.client import Client, RpcError
 from supervisor.contracts import rpc
-from supervisor.contracts.rpc import ReloadReply
+from supervisor.contracts.rpc import PlanReply, ReloadReply
+from supervisor.lifecycle.sizes import MOST_WORDS
 from tests.daemon.engined import Engined, serves, stop
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -157,6 +160,33 @@ def test_the_bounds_follow_a_reload(operator: Served, tmp_path: Path) -> None:
     reply = operator.client.call("supervisor.reload", None, ReloadReply)
     assert reply.changed == ("access.model-roots",)
     assert "result" in operator.launch("engine.plan", modelPath=f"{other}/m.gguf")
+
+
+@pytest.mark.parametrize(("words", "code"), [(100_000, rpc.INVALID_LAUNCH), (MOST_WORDS, None)])
+def test_plans_of_many_words_hold_up_nobody(engined: Engined, words: int, code: int | None) -> None:
+    """Twelve clients that ask for nothing but plans, and one that asks who is there."""
+    served = Served(engined, "read")
+    params = served.engined.params(extra_args=("--x",) * words)
+    told: list[int | None] = []
+
+    def ask() -> None:
+        with Client(str(engined.socket)) as client:
+            try:
+                client.call("engine.plan", params, PlanReply)
+                told.append(None)
+            except RpcError as error:
+                told.append(error.code)
+
+    clients = [threading.Thread(target=ask) for _ in range(12)]
+    for client in clients:
+        client.start()
+    took = []
+    while any(client.is_alive() for client in clients):
+        began = time.monotonic()
+        served.client.info()
+        took.append(time.monotonic() - began)
+    assert told == [code] * 12
+    assert max(took) < 1.0
 
 
 def test_root_is_bound_by_nothing(operator: Served, tmp_path: Path) -> None:
