@@ -22,9 +22,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 NOBODY = 65_534
 _ASK = """
 import os, socket, sys
+folder, name = os.path.split(sys.argv[1])
+os.chdir(folder)  # as root: another run of pytest may close the folders above at any moment
 os.setgid(65534); os.setuid(65534)
 s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
+s.connect(name)
 s.sendall(sys.argv[2].encode() + b"\\n")
 s.shutdown(socket.SHUT_WR)
 while chunk := s.recv(65536):
@@ -42,9 +44,7 @@ class Served:
         self.model = self.root / "m.gguf"
         self.model.touch()
         self.stub = engined.stub()
-        for parent in (engined.folder, *engined.folder.parents):
-            if parent != Path("/"):
-                parent.chmod(parent.stat().st_mode | 0o011)
+        engined.folder.chmod(0o711)
         engined.config.write_text(
             engined.config.read_text()
             + f'[access]\n{role} = [{NOBODY}]\nsocket-mode = "0666"\n'
