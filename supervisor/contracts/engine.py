@@ -224,6 +224,16 @@ class AddressOverride:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDemand:
+    """How many devices of this host a launch's options, extra args and env ask for."""
+
+    devices: int | None = 1
+    """``None`` where something else chooses them, on whatever host."""
+    words: tuple[str, ...] = ()
+    """The flags and variables that say so, as they were written; none where only options do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeEngineSpec:
     """An engine as the launch path sees it. Every function here is pure and total."""
 
@@ -238,6 +248,13 @@ class ComputeEngineSpec:
     default_port: int
     address: Callable[[Sequence[str], Mapping[str, str]], AddressOverride]
     """Reads the effective host and port out of extra args and env."""
+    demand: Callable[
+        [ServingOptions, Sequence[str], Mapping[str, str], Sequence[str]], DeviceDemand
+    ]
+    """Reads the number of devices out of options, extra args, env, and the words that the engine's
+    own configuration file comes to."""
+    config: Callable[[Sequence[str]], str | None] = lambda _: None
+    """Which file that is, by the extra args."""
     device_ids_since: str | None = None
     """The first version that takes device ids in its masks; older ones take numbers alone."""
     image: Callable[[HostProfile], str | None] | None = None

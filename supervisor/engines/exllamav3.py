@@ -19,6 +19,7 @@ from supervisor.contracts.host import HostProfile
 from supervisor.engines.container import Container
 from supervisor.engines.plan import PYTHON, Rows
 from supervisor.engines.spelling import (
+    MANY,
     Answer,
     Ask,
     Flag,
@@ -28,6 +29,7 @@ from supervisor.engines.spelling import (
     Noted,
     Says,
     Spelling,
+    Spread,
     Word,
     among,
     names,
@@ -132,6 +134,7 @@ SPELLING = Spelling(
         "tool_call_parser": Says((Word(Flag(("--tool-format",)), _TOOL_FORMATS),)),
         "reasoning_parser": Says((Word(Flag(("--reasoning",)), _reasoning),)),
     },
+    spread=Spread(listed=(Flag(("--gpu-split",), takes=MANY),)),
     barred={
         Flag(("--config",)): "makes it ignore every other flag, the port's and the model's "
         "included; put the values into the config.yml of its folder",
@@ -211,6 +214,7 @@ SPEC = ComputeEngineSpec(
     default_binary="tabbyapi",
     default_port=5000,
     address=ROWS.address,
+    demand=ROWS.demand,
     image=image,
     install_hint="clone TabbyAPI, make a venv inside the clone and install .[cu12] or .[cu13] into "
     "it; then name its Python: --binary CLONE/venv/bin/python, or `exllamav3` under [engines] in "

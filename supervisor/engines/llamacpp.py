@@ -27,6 +27,7 @@ from supervisor.engines.spelling import (
     Noted,
     Says,
     Spelling,
+    Spread,
     Word,
     names,
 )
@@ -174,6 +175,12 @@ SPELLING = Spelling(
         "reasoning_parser": Says((Word(REASONING, _reasoning),)),
     },
     switches=(METRICS,),
+    spread=Spread(
+        listed=(
+            Flag(("-ts", "--tensor-split"), env="LLAMA_ARG_TENSOR_SPLIT"),
+            Flag(("-dev", "--device"), env="LLAMA_ARG_DEVICE"),
+        ),
+    ),
     path_prefix=API_PREFIX,
     harmless=HARMLESS,
 )
@@ -261,6 +268,7 @@ SPEC = ComputeEngineSpec(
     default_binary="llama-server",
     default_port=8080,
     address=address,
+    demand=ROWS.demand,
     image=image,
     # The first TERM lets streams run on while their clients stay (alive after 30 s, measured), the
     # second ends it at once: half of the grace is the clients'.

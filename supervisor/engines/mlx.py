@@ -112,6 +112,7 @@ SPEC = ComputeEngineSpec(
     default_binary="mlx_lm.server",
     default_port=8080,
     address=ROWS.address,
+    demand=ROWS.demand,
     install_hint="install it with pip install mlx-lm (on Linux 'mlx-lm[cuda13]' or 'mlx-lm[cpu]') "
     "in a venv of its own, and name that venv's bin/mlx_lm.server: --binary PATH, or `mlx` under "
     "[engines] in the config",

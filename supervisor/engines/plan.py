@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from supervisor.contracts.engine import (
     AddressOverride,
+    DeviceDemand,
     HealthCheck,
     LaunchPlan,
     LaunchRequest,
@@ -26,6 +27,7 @@ from supervisor.contracts.host import Accelerator
 from supervisor.engines.address import LOOPBACK, address_of
 from supervisor.engines.container import Container, Place, in_container, model_by_flag, with_image
 from supervisor.engines.override import Given, arguments, read, variables
+from supervisor.engines.parallelism import PARALLELISM, demand
 from supervisor.engines.spelling import KNOBS, Ask, Flag, Knob, Lacks, Noted, Row, Says, Spelling
 
 _WIRE_NAMES: Mapping[str, str] = dict(
@@ -35,9 +37,6 @@ _WIRE_NAMES: Mapping[str, str] = dict(
 
 PYTHON = re.compile(r"python[0-9.]*t?")
 """The base name of a Python interpreter, which needs to be told what to run."""
-
-_DATA_PARALLEL = re.compile(r"--?(dp|data[-_]parallel)")
-_PARALLELISM: tuple[Knob, ...] = ("tensor_parallel", "pipeline_parallel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +82,21 @@ class Rows:
                 return AddressOverride(problem=f"{self.spelling.program}: {flag} {reason}")
         return address_of(self.spelling, variables(self.spelling, env) | arguments(given))
 
+    def demand(
+        self,
+        options: ServingOptions,
+        extra_args: Sequence[str],
+        env: Mapping[str, str],
+        config: Sequence[str] = (),
+    ) -> DeviceDemand:
+        """How many devices all of that asks for; ``config`` are the words of a file."""
+        return demand(self.spelling, options, extra_args, env, config)
+
+    def config(self, extra_args: Sequence[str]) -> str | None:
+        """The file that the engine will read more flags from."""
+        flag = self.spelling.config
+        return arguments(read(self.spelling, extra_args)).get(flag) if flag else None
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -127,7 +141,7 @@ def draft(request: LaunchRequest, rows: Rows) -> Draft:
             writer.write(_WIRE_NAMES[knob], row, value)
     for switch in spelling.switches:
         writer.flag(switch, "")
-    notes += _idle_devices(request, rows, ask)
+    notes += _idle_devices(request, rows)
     extra = (word for one in given for word in one.words)
     plan = LaunchPlan(
         kind=request.runtime,
@@ -215,7 +229,7 @@ def _asks(knob: Knob, row: Row, value: object) -> bool:
         return False
     if value == "auto":
         return isinstance(row, Says) and row.auto
-    return not (value == 1 and knob in _PARALLELISM)
+    return not (value == 1 and knob in PARALLELISM)
 
 
 def _before(request: LaunchRequest, rows: Rows) -> tuple[str, ...]:
@@ -234,22 +248,14 @@ def _limits(request: LaunchRequest, rows: Rows) -> dict[str, str]:
     return {name: str(max(default_s, limit_s)) for name, default_s in rows.ready_env.items()}
 
 
-def _idle_devices(request: LaunchRequest, rows: Rows, ask: Ask) -> Iterable[str]:
+def _idle_devices(request: LaunchRequest, rows: Rows) -> Iterable[str]:
     """A note where an engine will leave leased devices unused, which nothing else would tell."""
     if rows.spreads == "all" or len(request.devices) < 2:
         return
-    options, used = request.options, 1
+    used: int | None = 1
     if rows.spreads == "parallel":
-        rows_of_parallelism = (rows.spelling.knobs[knob] for knob in _PARALLELISM)
-        own = (
-            word.flag for row in rows_of_parallelism if isinstance(row, Says) for word in row.words
-        )
-        if any(flag in ask.arguments for flag in own):
-            return  # the launch counts for itself
-        if any(_DATA_PARALLEL.match(word) for word in request.extra_args):
-            return
-        used = (options.tensor_parallel or 1) * (options.pipeline_parallel or 1)
-    if used < len(request.devices):
+        used = rows.demand(request.options, request.extra_args, request.env).devices
+    if used is not None and used < len(request.devices):
         hint = "; tensorParallel says how many" if rows.spreads == "parallel" else ""
         program = rows.spelling.program
         yield f"{len(request.devices)} devices are leased, and {program} will use {used}{hint}"

@@ -17,6 +17,7 @@ from supervisor.engines.spelling import (
     Harmless,
     Says,
     Spelling,
+    Spread,
     Word,
     also,
     among,
@@ -111,6 +112,13 @@ SPELLING = Spelling(
     },
     switches=(METRICS,),
     harmless=HARMLESS,
+    spread=Spread(
+        replicas=Flag(("--dp-size", "--data-parallel-size")),
+        # Groups inside tensor parallelism, then, and no replicas.
+        alone=(Flag(("--enable-dp-attention",), takes=0),),
+        nodes=Flag(("--nnodes",)),
+    ),
+    config=Flag(("--config",)),
 )
 
 HEALTH = HealthCheck(
@@ -186,6 +194,8 @@ SPEC = ComputeEngineSpec(
     default_binary="sglang",
     default_port=30000,
     address=ROWS.address,
+    demand=ROWS.demand,
+    config=ROWS.config,
     image=image,
     # TERM is looked at every 5 s, then running requests are waited for without a limit.
     stop=StopStyle(grace_ms=30_000),

@@ -169,6 +169,34 @@ def names(text: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Which of an engine's words say over how many devices it will spread.
+
+    The tensor and pipeline knobs' own flags are multiplied always, and are not repeated here.
+    """
+
+    degrees: tuple[Flag, ...] = ()
+    """Multiplied with them."""
+    replicas: Flag | None = None
+    """Copies of all that: multiplied too, but for ..."""
+    alone: tuple[Flag, ...] = ()
+    """... where one of these makes it a single one here, ..."""
+    replicas_here: Flag | None = None
+    """... or this one says how many of them are this host's."""
+    nodes: Flag | None = None
+    """Hosts that share everything evenly."""
+    elsewhere: Mapping[Flag, str] = field(default_factory=dict)
+    """With this value something else chooses the devices, on whatever host."""
+    listed: tuple[Flag, ...] = ()
+    """Name something for each device: as many as there are values."""
+
+    def flags(self) -> Iterator[Flag]:
+        """All of them."""
+        yield from (*self.degrees, *self.alone, *self.elsewhere, *self.listed)
+        yield from (it for it in (self.replicas, self.replicas_here, self.nodes) if it)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
     """An engine's whole table."""
 
@@ -188,6 +216,9 @@ class Spelling:
     barred: Mapping[Flag, str] = field(default_factory=dict)
     """Flags that take the engine out of a probe's reach, each with what to do instead."""
     harmless: Harmless = Harmless()
+    spread: Spread = Spread()
+    config: Flag | None = None
+    """Names a YAML file whose keys are flags; the command line beats it."""
     index: Mapping[str, Flag] = field(init=False)
     """Every spelling of every flag above."""
     twins: Mapping[str, Flag] = field(init=False)
@@ -201,8 +232,8 @@ class Spelling:
 
     def _flags(self) -> Iterator[Flag]:
         yield from (self.host, self.port, *self.switches, *self.barred)
-        if self.path_prefix:
-            yield self.path_prefix
+        yield from self.spread.flags()
+        yield from (it for it in (self.path_prefix, self.config) if it)
         for row in (self.model, self.name, *self.knobs.values()):
             if isinstance(row, Says):
                 yield from (word.flag for word in (*row.words, *row.companions))

@@ -20,6 +20,7 @@ from supervisor.engines.spelling import (
     Harmless,
     Says,
     Spelling,
+    Spread,
     Word,
     also,
     among,
@@ -116,6 +117,22 @@ SPELLING = Spelling(
         ),
         "reasoning_parser": Says((Word(Flag(("--reasoning-parser",)), also(VLLM_REASONING)),)),
     },
+    spread=Spread(
+        # Decode context parallelism takes turns on the devices of tensor parallelism.
+        degrees=(Flag(("--prefill-context-parallel-size", "-pcp")),),
+        replicas=Flag(("--data-parallel-size", "-dp")),
+        replicas_here=Flag(("--data-parallel-size-local", "-dpl")),
+        alone=(
+            Flag(("--data-parallel-rank", "-dpn")),
+            Flag(("--data-parallel-external-lb", "-dpe"), takes=0),
+        ),
+        nodes=Flag(("--nnodes", "-n")),
+        elsewhere={
+            Flag(("--distributed-executor-backend",)): "ray",
+            Flag(("--data-parallel-backend", "-dpb")): "ray",
+        },
+    ),
+    config=Flag(("--config",)),
     barred={
         Flag(("--uds",)): "makes it listen on a Unix socket, where no probe can reach it",
         Flag(("--headless",), takes=0): "makes it serve no HTTP at all",
@@ -207,6 +224,8 @@ SPEC = ComputeEngineSpec(
     default_binary="vllm",
     default_port=8000,
     address=ROWS.address,
+    demand=ROWS.demand,
+    config=ROWS.config,
     image=image,
     stop=StopStyle(grace_ms=30_000),
     device_ids_since="0.24",

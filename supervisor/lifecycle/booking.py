@@ -6,7 +6,10 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+import anyio
+import anyio.to_thread
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -24,6 +27,7 @@ from supervisor.health.address import AddressError, literal_addresses, probe_add
 from supervisor.instances.books import wholes_of
 from supervisor.instances.lease import Claim, Foreign, Grant, InvalidClaim, Refusal, grant
 from supervisor.instances.ports import pick, taken_ports
+from supervisor.lifecycle.demand import config_file, with_config
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
 from supervisor.lifecycle.fitting import rooms_of
 from supervisor.lifecycle.house import House
@@ -33,6 +37,8 @@ from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.shortid import spelled_out
 from supervisor.lifecycle.strangers import Strangers
+
+CONFIG_S = 2.0
 
 Records = Callable[[], Mapping[str, InstanceRecord]]
 
@@ -65,9 +71,22 @@ class BookingDesk:
         self._strangers = strangers
 
     async def spelled_out(self, order: Order) -> Order:
-        """With the whole ids of devices that are named by a part. Raises ``InvalidLaunch``."""
+        """With the whole ids of devices that are named by a part, and as many of them as a file
+        asks for that the engine will read. Raises ``InvalidLaunch``."""
+        order = await self._counted(order)
         snapshot = await self._house.inventory.snapshot()
         return spelled_out(order, {device.id for device in snapshot.accelerators})
+
+    async def _counted(self, order: Order) -> Order:
+        """A file that hangs says nothing; preflight and the engine will have to read it as well."""
+        if path := config_file(order):
+            with anyio.move_on_after(CONFIG_S):
+                return await anyio.to_thread.run_sync(
+                    partial(with_config, order, path),
+                    abandon_on_cancel=True,
+                    limiter=self._house.looking,
+                )
+        return order
 
     async def look(self, order: Order) -> Surroundings:
         """Whether the engine runs here, and how. Raises ``Problem``."""

@@ -8,7 +8,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from supervisor.contracts.config import Recipe
-from supervisor.contracts.engine import AddressOverride, EngineId, EngineRuntimeKind, ServingOptions
+from supervisor.contracts.engine import (
+    AddressOverride,
+    DeviceDemand,
+    EngineId,
+    EngineRuntimeKind,
+    ServingOptions,
+)
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import NAME_PATTERN, LaunchParams
 from supervisor.contracts.rpc import LONGEST_MS
@@ -44,7 +50,7 @@ class Order:
     command: tuple[str, ...] | None
     devices: tuple[DeviceId, ...] | None
     need: int
-    """How many devices the options or the client demand."""
+    """How many devices the client names, else the launch's own words ask for."""
     exclusive: bool | None
     memory_bytes: int | None
     port: int | None
@@ -102,7 +108,7 @@ def resolve(
         binary=params.binary or None,
         command=params.command or None,
         devices=params.devices or None,
-        need=_need(params, options),
+        need=needed(params, _demand(params.engine, options, said, env)),
         exclusive=None if params.exclusive is UNSET else params.exclusive,
         memory_bytes=params.memory_bytes or None,
         port=_port(params, address),
@@ -211,8 +217,11 @@ def _check_options(options: ServingOptions) -> None:
         raise InvalidLaunch("options.memoryFraction must be above 0 and at most 1")
 
 
-def _need(params: LaunchParams, options: ServingOptions) -> int:
-    parallel = (options.tensor_parallel or 1) * (options.pipeline_parallel or 1)
+def needed(params: LaunchParams, asked: DeviceDemand) -> int:
+    """How many devices to lease: as many as are named, else as many as the launch's words ask for.
+
+    Raises ``InvalidLaunch`` where it names fewer than it asks for.
+    """
     named = None if params.devices is UNSET else params.devices
     count = None if params.device_count is UNSET else params.device_count
     if count is not None and count < 1:
@@ -224,11 +233,26 @@ def _need(params: LaunchParams, options: ServingOptions) -> int:
     if named is not None and count is not None and count != len(named):
         raise InvalidLaunch(f"deviceCount is {count}, but devices names {len(named)}")
     chosen = len(named) if named is not None else count
-    if chosen is not None and chosen < parallel:
+    wanted = asked.devices or 1
+    if chosen is None:
+        return wanted
+    if named is not None and all(device.startswith("cpu:") for device in named):
+        return chosen  # an engine on the CPU spreads over its cores
+    if chosen < wanted:
+        words = f" ({', '.join(asked.words)})" if asked.words else ""
+        how = "devices names" if named is not None else "deviceCount is"
         raise InvalidLaunch(
-            f"tensor and pipeline parallelism demand {parallel} devices, the launch names {chosen}"
+            f"the launch's own words ask for {wanted} devices{words}, but {how} {chosen}; "
+            f"name {wanted} of them, or leave devices and deviceCount out to have {wanted} chosen"
         )
-    return parallel if chosen is None else chosen
+    return chosen
+
+
+def _demand(
+    engine: EngineId, options: ServingOptions, said: tuple[str, ...], env: Mapping[str, str]
+) -> DeviceDemand:
+    spec = engine_spec(engine)
+    return DeviceDemand() if spec is None else spec.demand(options, said, env, ())
 
 
 def _address(

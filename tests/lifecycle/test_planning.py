@@ -1,13 +1,15 @@
 """From params to a plan, for engines of every kind: what the launch path itself puts into it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from supervisor.contracts.engine import LaunchPlan, ServingOptions
-from supervisor.contracts.failure import UnsupportedFailure
+from supervisor.contracts.failure import NoCapacity, UnsupportedFailure
 from supervisor.lifecycle.errors import InvalidLaunch
 from tests.lifecycle.house import POOL, A, B, Home
 
@@ -74,6 +76,74 @@ async def test_what_parallelism_demands_is_leased(home: Home, model: str) -> Non
     plan = await planned(home, engine="vllm", model_path=model, options=options, device_count=2)
     assert set(plan.devices) == {A, B}
     assert plan.argv[plan.argv.index("--tensor-parallel-size") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("engine", "extra"),
+    [
+        ("vllm", ("--tensor-parallel-size", "2")),
+        ("vllm", ("-tp=2",)),
+        ("vllm", ("--pipeline_parallel_size=2",)),
+        ("vllm", ("-dp", "2")),
+        ("sglang", ("--tp", "2")),
+        ("sglang", ("--dp-size=2",)),
+    ],
+)
+async def test_what_a_launchs_own_words_demand_is_leased_or_refused(
+    home: Home, model: str, engine: str, extra: tuple[str, ...]
+) -> None:
+    members: dict[str, Any] = {"engine": engine, "model_path": model, "extra_args": extra}
+    members["devices"] = UNSET
+    assert set((await planned(home, **members)).devices) == {A, B}
+    refused = r"ask for 2 devices \(.*2\), but devices names 1; .* leave .* out to have 2 chosen"
+    with pytest.raises(InvalidLaunch, match=refused):
+        await planned(home, **members | {"devices": (A,)})
+    with pytest.raises(InvalidLaunch, match=r"ask for 2 devices .*, but deviceCount is 1"):
+        await planned(home, **members, device_count=1)
+    failure = await home.refused(**{**members, "extra_args": (*extra, *_more(engine))})
+    assert isinstance(failure, NoCapacity)
+    assert (failure.need, failure.free) == (4, 2)
+
+
+def _more(engine: str) -> tuple[str, ...]:
+    """Twice as many, whatever was said before."""
+    four = {"vllm": ("-tp", "4", "-pp", "1", "-dp", "1")}
+    return four.get(engine, ("--tp", "4", "--dp", "1"))
+
+
+async def test_shares_are_one_a_device(home: Home) -> None:
+    shares = await planned(home, devices=UNSET, extra_args=("-ts", "3,1"))
+    assert set(shares.devices) == {A, B}
+    with pytest.raises(InvalidLaunch, match=r"ask for 2 devices \(-ts 3,1\), but devices names 1"):
+        await planned(home, devices=(A,), extra_args=("-ts", "3,1"))
+
+
+@pytest.mark.parametrize("line", ["tensor-parallel-size: 2", "tensor_parallel_size: '2'  # both"])
+async def test_an_engines_own_file_counts(
+    home: Home, tmp_path: Path, model: str, line: str
+) -> None:
+    """The command line beats it, options too; a file that cannot be read is the engine's matter."""
+    file = tmp_path / "vllm.yaml"
+    file.write_text(f"# ours\nmax-model-len: 4096\n{line}\ncompilation-config:\n  level: 3\n")
+    members: dict[str, Any] = {
+        "engine": "vllm",
+        "model_path": model,
+        "extra_args": ("--config", str(file)),
+        "devices": UNSET,
+    }
+    assert set((await planned(home, **members)).devices) == {A, B}
+    with pytest.raises(InvalidLaunch, match=r"ask for 2 devices .*, but devices names 1"):
+        await planned(home, **members | {"devices": (A,)})
+    extra = (*members["extra_args"], "-tp", "1")
+    assert len((await planned(home, **members | {"extra_args": extra})).devices) == 1
+    os.unlink(file)
+    os.mkfifo(file)
+    assert len((await planned(home, **members)).devices) == 1
+
+
+async def test_on_the_cpu_parallel_processes_share_it(home: Home, model: str) -> None:
+    members: dict[str, Any] = {"engine": "vllm", "model_path": model, "extra_args": ("-tp", "2")}
+    assert (await planned(home, **members, devices=("cpu:0",))).devices == ("cpu:0",)
 
 
 @pytest.mark.parametrize(
