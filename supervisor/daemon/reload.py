@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from supervisor.contracts.rpc import ReloadReply
 from supervisor.journal import Journal
 from supervisor.lifecycle.errors import Unavailable
 from supervisor.lifecycle.house import House
+from supervisor.patience import Overdue, Patience
 from supervisor.rpc.server import RpcServer
 
 READ_S = 5.0
@@ -34,6 +34,7 @@ class Reloader:
         self._journal = journal
         self._read = read
         self._turn = anyio.Lock()
+        self._reading = Patience("reading the configuration", 2)
         self.server: RpcServer | None = None
 
     async def reload(self) -> ReloadReply:
@@ -44,10 +45,9 @@ class Reloader:
         self._journal.reopen()
         async with self._turn:
             try:
-                with anyio.fail_after(READ_S):
-                    new = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
-            except (ConfigError, TimeoutError) as error:
-                why = str(error) or f"the file could not be read within {READ_S:g} s"
+                new = await self._reading.run(self._read, within_s=READ_S)
+            except (ConfigError, Overdue) as error:
+                why = str(error)
                 self._house.publish(Warning_(code="config-rejected", detail=why))
                 log.error("the configuration was not taken over", error=why)
                 raise Unavailable(f"the configuration stays as it was: {why}") from None

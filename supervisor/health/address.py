@@ -9,7 +9,7 @@ import socket
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-import anyio
+from supervisor.patience import Overdue, Patience
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -17,6 +17,7 @@ LOOPBACK_4 = IPv4Address("127.0.0.1")
 LOOPBACK_6 = IPv6Address("::1")
 MOST_ADDRESSES = 4
 RESOLVE_S = 2.0
+_resolving = Patience("resolving names", 8)
 
 
 class AddressError(Exception):
@@ -34,12 +35,11 @@ async def probe_addresses(bind_host: str, resolve_s: float = RESOLVE_S) -> tuple
         return known
     resolve = partial(socket.getaddrinfo, bind_host, None, type=socket.SOCK_STREAM)
     try:
-        with anyio.fail_after(resolve_s):
-            found = await anyio.to_thread.run_sync(
-                resolve, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-            )
-    except TimeoutError:
-        raise AddressError(f"{bind_host!r} was not resolved within {resolve_s:g} s") from None
+        found = await _resolving.run(resolve, within_s=resolve_s)
+    except Overdue as error:
+        raise AddressError(
+            f"{bind_host!r} was not resolved within {resolve_s:g} s: {error}"
+        ) from None
     except (OSError, ValueError) as error:
         raise AddressError(f"{bind_host!r} cannot be resolved: {error}") from None
     addresses = dict.fromkeys(_reachable(ip_address(info[4][0])) for info in found)

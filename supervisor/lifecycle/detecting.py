@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-import anyio
-import anyio.to_thread
 import psutil
 from msgspec import UNSET, UnsetType
 
@@ -29,6 +27,7 @@ from supervisor.engines.invocation import (
 )
 from supervisor.engines.secrets import mask_argv
 from supervisor.lifecycle.errors import Unavailable
+from supervisor.patience import Overdue, Patience
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -36,7 +35,7 @@ D = TypeVar("D")
 SCAN_S = 20.0
 NONCE = "ENGINE_SUPERVISOR_NONCE"
 
-_looking = anyio.CapacityLimiter(2)
+_looking = Patience("looking at this host's processes", 2)
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
@@ -65,11 +64,10 @@ class Census:
 
 async def detect(records: Mapping[str, InstanceRecord]) -> DetectReply:
     """The engines of this host. Raises ``Unavailable`` where the look does not come back."""
-    with anyio.move_on_after(SCAN_S):
-        return await anyio.to_thread.run_sync(
-            partial(_detect, records), abandon_on_cancel=True, limiter=_looking
-        )
-    raise Unavailable(f"looking at this host's processes took longer than {SCAN_S:g} s")
+    try:
+        return await _looking.run(_detect, records, within_s=SCAN_S)
+    except Overdue as error:
+        raise Unavailable(str(error)) from None
 
 
 def _detect(records: Mapping[str, InstanceRecord]) -> DetectReply:

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import anyio
-
 from supervisor.bus import Bus
 from supervisor.clock import Clock
 from supervisor.contracts.config import Config
@@ -19,6 +17,7 @@ from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.logs.keeper import LogKeeper
 from supervisor.models.facts import Library
+from supervisor.patience import Patience
 
 LOOKERS = 16
 
@@ -41,10 +40,11 @@ class House:
     supervisor_id: str
     inherited_env: Mapping[str, str]
     """The daemon's own environment, from which an engine gets a defined part."""
-    looking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
-    """Threads that look at models and programs, which may lie on a mount that hangs."""
-    reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(LOOKERS))
-    """Threads that read engine logs."""
+    looking: Patience = field(default_factory=lambda: Patience("looking at files", LOOKERS))
+    """At models and programs, which may lie on a mount that hangs."""
+    meeting: Patience = field(default_factory=lambda: Patience("looking at strangers", LOOKERS))
+    """In ``/proc``, where who is stuck in a driver holds a reader up."""
+    reading: Patience = field(default_factory=lambda: Patience("reading engines' logs", LOOKERS))
     pace: Pace = field(default_factory=Pace)
     """Of the probes of all engines that load."""
     models: Library = field(default_factory=Library)

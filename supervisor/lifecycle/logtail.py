@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-
-import anyio
-import anyio.to_thread
 
 from supervisor.contracts.failure import Diagnosis
 from supervisor.logs.reading import tail_text
 from supervisor.logs.text import Mask
+from supervisor.patience import Overdue, Patience
 
 READ_SECONDS = 0.5
 """A log on a hung file system must not hold back the news of an exit."""
@@ -32,17 +29,16 @@ async def read_last_words(
     path: str | None,
     search: int,
     diagnose: Callable[[str], Diagnosis | None],
-    threads: anyio.CapacityLimiter,
+    threads: Patience,
     mask: Mask,
 ) -> LastWords:
     """The lines at the log's end, and the cause that its last ``search`` bytes tell; masked."""
     if path is None:
         return _look("", diagnose)
-    with anyio.move_on_after(READ_SECONDS):
-        return await anyio.to_thread.run_sync(
-            partial(_read, path, search, diagnose, mask), abandon_on_cancel=True, limiter=threads
-        )
-    return _look("", diagnose)
+    try:
+        return await threads.run(_read, path, search, diagnose, mask, within_s=READ_SECONDS)
+    except Overdue:
+        return _look("", diagnose)
 
 
 def _read(

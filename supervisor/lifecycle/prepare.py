@@ -1,12 +1,12 @@
 """From a reservation to a plan that can be run: preflight, the engine's plan, its devices."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 from msgspec.structs import replace
 
 from supervisor.contracts.device import DeviceAccess, DeviceSnapshot
@@ -43,6 +43,7 @@ from supervisor.lifecycle.preflight import (
     wanted_program,
 )
 from supervisor.models.estimate import estimate, unknown
+from supervisor.patience import Overdue
 from supervisor.runtimes.versions import engine_version
 
 T = TypeVar("T")
@@ -183,13 +184,11 @@ class Preparation:
         """An estimate, which never fails: what cannot be read in time is not known."""
         order = self.order
         serving = serving_of(order.engine, plan.argv, plan.env)
-        with anyio.move_on_after(FIT_S):
+        with anyio.move_on_after(FIT_S), suppress(Overdue):
             # Of this moment: another attempt may come long after the launch.
             rooms = self.rooms(plan.devices, await self.house.inventory.snapshot())
-            facts, beside = await anyio.to_thread.run_sync(
-                partial(read_models, self.house.models, model, serving),
-                abandon_on_cancel=True,
-                limiter=self.house.looking,
+            facts, beside = await self.house.looking.run(
+                read_models, self.house.models, model, serving, within_s=FIT_S
             )
             found = estimate(order.engine, facts, serving, rooms, beside)
             return replace(found, advisory=is_advisory(self.order, rooms))
@@ -197,16 +196,15 @@ class Preparation:
 
     async def _in_time(self, look: Callable[[], T]) -> T:
         """Look in a thread that is left behind when a file system hangs."""
-        with anyio.move_on_after(LOOK_S):
-            return await anyio.to_thread.run_sync(
-                look, abandon_on_cancel=True, limiter=self.house.looking
-            )
-        raise Problem(
-            SpawnFailed(
-                detail="looking at the model, the program and the log took longer than "
-                f"{LOOK_S:g} s; does a file system hang?"
-            )
-        )
+        try:
+            return await self.house.looking.run(look, within_s=LOOK_S)
+        except Overdue as error:
+            raise Problem(
+                SpawnFailed(
+                    detail="looking at the model, the program and the log took longer than "
+                    f"{LOOK_S:g} s; does a file system hang? ({error})"
+                )
+            ) from None
 
     async def another_port(self, record: InstanceRecord) -> int | None:
         """Another pool port, if a stranger holds the one of this record; else ``None``."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import anyio
-import anyio.to_thread
 from msgspec.structs import replace
 
 from supervisor.contracts.device import DeviceProcess, DeviceSnapshot
@@ -19,6 +18,7 @@ from supervisor.launchers.process.procfs import read_nonce, read_stat
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.quarantine import Quarantine
+from supervisor.patience import Overdue
 
 LOOK_S = 2.0
 """For ``/proc``, in which a process that is stuck in a driver can hold a reader up."""
@@ -89,11 +89,10 @@ class Strangers:
 
     async def _passports(self, pids: Collection[int]) -> dict[int, Passport | None]:
         """``None`` for one that is gone; nothing at all of any where a look does not come back."""
-        with anyio.move_on_after(LOOK_S):
-            return await anyio.to_thread.run_sync(
-                _read, pids, abandon_on_cancel=True, limiter=self._house.looking
-            )
-        return {}
+        try:
+            return await self._house.meeting.run(_read, pids, within_s=LOOK_S)
+        except Overdue:
+            return {}
 
 
 _UNSEEN = Passport(name="", nonce=None)

@@ -1,19 +1,21 @@
 """A log as it grows: what comes behind a place, for as long as somebody wants it."""
 
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import anyio
-import anyio.to_thread
 
 from supervisor.logs.reading import Chunk, read_from
 from supervisor.logs.text import Mask, as_it_is
+from supervisor.patience import Overdue, Patience
 
 PERIOD_S = 0.2
 IDLE_PERIODS = 5
 """After so long without a byte, text that no line end follows is shown as it is."""
-_threads = anyio.CapacityLimiter(8)
+HANG_S = 30.0
+_threads = Patience("reading new lines of logs", 8)
 
 
 @dataclass(slots=True)
@@ -27,9 +29,10 @@ class Follower:
 
     async def read(self, mask: Mask = as_it_is, *, unfinished: bool = False) -> Chunk | None:
         """What is new; None costs no more than a ``stat``. Raises ``OSError``."""
-        return await anyio.to_thread.run_sync(
-            self._read, mask, unfinished, abandon_on_cancel=True, limiter=_threads
-        )
+        try:
+            return await _threads.run(self._read, mask, unfinished, within_s=HANG_S)
+        except Overdue as error:
+            raise OSError(errno.ETIMEDOUT, str(error)) from None
 
     def _read(self, mask: Mask, unfinished: bool) -> Chunk | None:
         mark = _mark(self.path)

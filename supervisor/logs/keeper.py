@@ -6,23 +6,24 @@ have grown. Once no engine starts it is taken every few seconds.
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor.contracts.config import LogsConfig
 from supervisor.logs.growth import Grown, Growth, Sift
 from supervisor.logs.rotation import Rotation, rotate
 from supervisor.logs.rounds import HANG_S, Rounds
+from supervisor.patience import Overdue, Patience
 
 LOOK_S = 0.25
 """Between two looks at the logs of engines that start."""
 SIZE_S = 3.0
 """Between two looks at how large all of them are."""
+_first_looks = Patience("reading new logs", 16)
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -92,8 +93,8 @@ class LogKeeper:
         """
         reading = _Reading(Growth(path, cursor, sift), tell)
         first: Grown[T] | None = None
-        with anyio.move_on_after(HANG_S):
-            first = await anyio.to_thread.run_sync(_quietly, reading.growth, abandon_on_cancel=True)
+        with suppress(Overdue):
+            first = await _first_looks.run(_quietly, reading.growth, within_s=HANG_S)
         if first is not None:
             _call(tell, first)
         self._readings.append(reading)

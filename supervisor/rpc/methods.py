@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -46,6 +45,7 @@ from supervisor.contracts.rpc import (
     WaitParams,
 )
 from supervisor.logs import reading as logs
+from supervisor.patience import Overdue, Patience
 from supervisor.rpc.exposition import exposition
 from supervisor.rpc.faults import Fault
 from supervisor.rpc.method import Session, Table, Then
@@ -56,7 +56,8 @@ METHODS = Table()
 
 EVENT_KINDS = frozenset(body.__struct_config__.tag for body in Event.__args__)
 
-_log_tails = anyio.CapacityLimiter(4)
+LOG_S = 10.0
+_log_tails = Patience("reading the ends of logs", 4)
 
 T = TypeVar("T")
 
@@ -202,7 +203,9 @@ async def _logs(session: Session, params: LogsParams) -> LogLines | Then:
         return at, logs.Chunk((), after) if params.follow else logs.read_from(at, after, mask)
 
     try:
-        at, found = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_log_tails)
+        at, found = await _log_tails.run(read, within_s=LOG_S)
+    except Overdue as error:
+        raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error}") from None
     except OSError as error:
         raise Fault(rpc.UNAVAILABLE, f"cannot read {path}: {error.strerror}") from None
     reply = LogLines(lines=found.lines, cursor=found.cursor, log=os.path.basename(at))

@@ -9,17 +9,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from supervisor.launchers.process.batch import Batch
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import Stat, processes, read_nonce, read_stat
+from supervisor.patience import Overdue, Patience
 
 SCAN_DEADLINE_S = 5.0
 """A read that takes longer hangs; that process's memory is not read again."""
-THREADS = 4
-"""Bounds how many reads can hang at once. The scans themselves run one at a time."""
+TRIES = 4
+"""Each of them that hangs leaves one process out of the next."""
+HUNG_MOST = 32
+"""Bounds how many reads can hang at once, each in another process's memory. The scans themselves
+run one at a time; where so many hang, nobody can be told to be gone any more."""
 KERNEL_THREADS = 2
 """Parent of all threads of the kernel, which have no memory to read."""
 
@@ -85,7 +88,7 @@ class CensusTaker:
         self._silent = set[tuple[int, int]]()
         self._scans = Batch[None, Census](self._scan_for)
         self._rolls = Batch[Cgroup, Sequence[Stat]](self._call)
-        self.threads = CapacityLimiter(THREADS)
+        self.patience = Patience("looking at processes", HUNG_MOST)
 
     def cover(self, start: int) -> None:
         """Ask everybody for a nonce who is not older than this. Nobody older can be a member."""
@@ -106,15 +109,13 @@ class CensusTaker:
         return [await self._scan()] * len(asked)
 
     async def _scan(self) -> Census:
-        # As many tries as reads may hang: each leaves one process out of the next.
-        for _ in range(THREADS):
+        for _ in range(TRIES):
             scan = _Scan(self._since or 0, frozenset(self._silent))
-            with anyio.move_on_after(SCAN_DEADLINE_S):
-                return await to_thread.run_sync(
-                    scan.run, abandon_on_cancel=True, limiter=self.threads
-                )
-            if scan.reading:
-                self._silent.add(scan.reading)
+            try:
+                return await self.patience.run(scan.run, within_s=SCAN_DEADLINE_S)
+            except Overdue:
+                if scan.reading:
+                    self._silent.add(scan.reading)
         raise ScanFailedError
 
 

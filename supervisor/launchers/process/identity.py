@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
-import anyio
 from anyio import to_thread
 from msgspec import UNSET
 
@@ -15,8 +14,10 @@ from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.process import pidfd as pidfds
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import read_nonce, read_stat
+from supervisor.patience import Overdue, Patience
 
 NONCE_DEADLINE_S = 1.0
+_nonces = Patience("reading the marks of processes", 32)
 
 
 class Verdict(Enum):
@@ -138,9 +139,10 @@ async def examine(
 
 
 async def _patient_nonce(pid: int) -> str | None:
-    with anyio.move_on_after(NONCE_DEADLINE_S):
-        return await to_thread.run_sync(read_nonce, pid, abandon_on_cancel=True)
-    return None
+    try:
+        return await _nonces.run(read_nonce, pid, within_s=NONCE_DEADLINE_S)
+    except Overdue:
+        return None  # which proves nothing either way
 
 
 @contextmanager

@@ -7,12 +7,12 @@ with the loop, no signal tied to our death; after our end a new daemon attaches 
 from collections.abc import Container
 
 import anyio
-import anyio.to_thread
 
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.instance import HandleReference, ProcessHandle
 from supervisor.launchers.base import (
     Bearer,
+    CannotTellError,
     Gated,
     Launcher,
     Running,
@@ -21,7 +21,7 @@ from supervisor.launchers.base import (
     Trace,
 )
 from supervisor.launchers.process.bearers import find_bearers
-from supervisor.launchers.process.census import CensusTaker
+from supervisor.launchers.process.census import SCAN_DEADLINE_S, CensusTaker
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.cgroups import Cgroups
 from supervisor.launchers.process.gated import GatedProcess
@@ -31,6 +31,7 @@ from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import read_boot_id
 from supervisor.launchers.process.running import ProcessRunning, watch_if_ours
 from supervisor.launchers.process.spawner import GATES, Limits, Spawner, current_limits
+from supervisor.patience import Overdue
 
 KILL_PATIENCE_S = 30.0
 """Freeing a terabyte of memory takes the kernel most of this."""
@@ -93,9 +94,11 @@ class ProcessLauncher(Launcher):
         return self._running(ref, nonce, place, verdict, watch_if_ours(verdict, pidfd), log_path)
 
     async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
-        return await anyio.to_thread.run_sync(
-            find_bearers, trace, self._cgroups, abandon_on_cancel=True
-        )
+        look = self._census.patience
+        try:
+            return await look.run(find_bearers, trace, self._cgroups, within_s=SCAN_DEADLINE_S)
+        except Overdue as error:
+            raise CannotTellError(f"who bears its marks cannot be told: {error}") from None
 
     async def strays(self, known: Container[str]) -> tuple[Stray, ...]:
         return await self._cgroups.strays(known)

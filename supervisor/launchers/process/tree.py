@@ -6,22 +6,31 @@ has lost its parent, one that wrote its title over the environment shows no nonc
 caught by another sign, and whoever was seen once stays a member whatever it does later.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from anyio import to_thread
 
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.instance import Ownership
-from supervisor.launchers.process.census import Census, CensusTaker, ScanFailedError
+from supervisor.launchers.process.census import (
+    SCAN_DEADLINE_S,
+    Census,
+    CensusTaker,
+    ScanFailedError,
+)
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.loglock import holders, log_is_held
 from supervisor.launchers.process.pidfd import ExitWatch
 from supervisor.launchers.process.procfs import Stat, holds_socket, read_stat
+from supervisor.patience import Overdue
 
 LEAVING_S = 1.0
 """How long a dead process may take to leave its cgroup."""
 LOG_TRIES = 3
+
+T = TypeVar("T")
 
 
 Members = tuple[Stat, ...]
@@ -100,9 +109,12 @@ class Tree:
         return "unknown" if answer == "foreign" and seen.doubtful else answer
 
     async def _holds(self, asked: list[tuple[int, int]], inode: int) -> Ownership:
-        return await to_thread.run_sync(
-            _any_holds, asked, inode, abandon_on_cancel=True, limiter=self.census.threads
-        )
+        try:
+            return await self.census.patience.run(
+                _any_holds, asked, inode, within_s=SCAN_DEADLINE_S
+            )
+        except Overdue:
+            return "unknown"
 
     @property
     def populated(self) -> bool:
@@ -142,11 +154,11 @@ class Tree:
         may be one of ours. But who ends while he is looked for is nobody: so it is asked again.
         """
         for _ in range(LOG_TRIES):
-            if not await to_thread.run_sync(log_is_held, path, limiter=self.census.threads):
+            if not await self._patiently(log_is_held, path):
                 return seen
             census = await self.census.take()
             asked = [it for it in census.stats.values() if it.alive and it.pid not in census.above]
-            found = await to_thread.run_sync(holders, path, asked, limiter=self.census.threads)
+            found = await self._patiently(holders, path, asked)
             if found:
                 members = tuple(
                     stat
@@ -157,6 +169,13 @@ class Tree:
                 self._known |= {stat.pid: stat.start for stat in members}
                 return Sighting(members, doubtful=False) if members else seen
         return Sighting((), doubtful=True)
+
+    async def _patiently(self, work: Callable[..., T], *args: object) -> T:
+        """A log can lie on a file system that hangs: then it says nothing."""
+        try:
+            return await self.census.patience.run(work, *args, within_s=SCAN_DEADLINE_S)
+        except Overdue:
+            raise ScanFailedError from None
 
     async def _see(self) -> Sighting:
         census = await self.census.take()

@@ -1,0 +1,55 @@
+"""Blocking calls that may never come back: a deadline for who waits, a bound for what hangs.
+
+A thread that is stuck in the kernel cannot be ended. So it is left behind, and what has to hold
+is that they are few: a thread counts for as long as it works, whoever has given up on it. anyio's
+limiters count who waits instead, and give a cancelled one's place to the next thread.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+class Overdue(Exception):
+    """It did not come back in time. Its thread is left behind until it does."""
+
+
+class AllHung(Overdue):
+    """It was not begun, for no thread was free: as many hang as may."""
+
+
+class Patience:
+    """Threads of one purpose, ``most`` of them, that start when they are needed."""
+
+    def __init__(self, what: str, most: int) -> None:
+        """``what`` is for the errors: "reading models"."""
+        self._what = what
+        self._most: Final = most
+        self._threads: Final = ThreadPoolExecutor(most, thread_name_prefix=what)
+        self._overdue = set[Future[Any]]()
+
+    @property
+    def hung(self) -> int:
+        """Threads that did not come back in time, and have not yet."""
+        return len(self._overdue)
+
+    async def run(self, work: Callable[..., T], *args: object, within_s: float) -> T:
+        """What ``work`` returns or raises. Raises ``Overdue``; waiting for a thread counts too.
+
+        A call that is cancelled before it has begun is never begun.
+        """
+        if self.hung >= self._most:
+            raise AllHung(f"all {self._most} threads for {self._what} hang")
+        running = self._threads.submit(work, *args)
+        with anyio.move_on_after(within_s):
+            return await asyncio.wrap_future(running)
+        if running.cancelled():
+            raise AllHung(f"all {self._most} threads for {self._what} are taken")
+        self._overdue.add(running)
+        running.add_done_callback(self._overdue.discard)
+        raise Overdue(f"{self._what} took longer than {within_s:g} s")
