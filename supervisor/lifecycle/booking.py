@@ -5,11 +5,9 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
-import anyio
-import anyio.to_thread
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -37,6 +35,7 @@ from supervisor.lifecycle.prepare import Preparation
 from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.shortid import spelled_out
 from supervisor.lifecycle.strangers import Strangers
+from supervisor.patience import Overdue
 
 CONFIG_S = 2.0
 
@@ -80,12 +79,8 @@ class BookingDesk:
     async def _counted(self, order: Order) -> Order:
         """A file that hangs says nothing; preflight and the engine will have to read it as well."""
         if path := config_file(order):
-            with anyio.move_on_after(CONFIG_S):
-                return await anyio.to_thread.run_sync(
-                    partial(with_config, order, path),
-                    abandon_on_cancel=True,
-                    limiter=self._house.looking,
-                )
+            with suppress(Overdue):
+                return await self._house.looking.run(with_config, order, path, within_s=CONFIG_S)
         return order
 
     async def look(self, order: Order) -> Surroundings:

@@ -10,10 +10,7 @@ recipe's own words are looked at as the client's.
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 
-import anyio
-import anyio.to_thread
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -24,6 +21,7 @@ from supervisor.engines.registry import SPELLINGS
 from supervisor.lifecycle.errors import Forbidden, Unavailable
 from supervisor.lifecycle.order import resolve, with_recipe
 from supervisor.lifecycle.roots import Outside, inside
+from supervisor.patience import Overdue, Patience
 
 RESOLVE_S = 10.0
 """For the links of a model's path, which may lie on a mount that hangs."""
@@ -33,9 +31,7 @@ _WHAT_IT_IS = ("engine", "model_path", "runtime", "docker_image", "binary", "com
 """Members that make a recipe another launch than the one that an admin wrote down."""
 
 
-async def within_bounds(
-    params: LaunchParams, config: Config, looking: anyio.CapacityLimiter
-) -> LaunchParams:
+async def within_bounds(params: LaunchParams, config: Config, looking: Patience) -> LaunchParams:
     """The same launch, its paths without a link that could be changed after they were looked at.
 
     Raises ``Forbidden`` for what takes the role admin, whatever ``resolve`` raises, and
@@ -103,21 +99,19 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-async def _followed(
-    paths: Sequence[str], roots: tuple[str, ...], looking: anyio.CapacityLimiter
-) -> list[str]:
+async def _followed(paths: Sequence[str], roots: tuple[str, ...], looking: Patience) -> list[str]:
     try:
-        with anyio.move_on_after(RESOLVE_S):
-            return await anyio.to_thread.run_sync(
-                partial(_all_inside, paths, roots), abandon_on_cancel=True, limiter=looking
-            )
+        return await looking.run(_all_inside, paths, roots, within_s=RESOLVE_S)
     except Outside as outside:
         named = ", ".join(roots) or "which names none"
         raise Forbidden(
             "models lie below the directories of `access.model-roots` "
             f"({named}), and {outside}: {_WIDEN}"
         ) from None
-    raise Unavailable(f"{paths[0]} could not be looked at; does a file system hang?")
+    except Overdue as error:
+        raise Unavailable(
+            f"{paths[0]} could not be looked at; does a file system hang? ({error})"
+        ) from None
 
 
 def _all_inside(paths: Sequence[str], roots: tuple[str, ...]) -> list[str]:

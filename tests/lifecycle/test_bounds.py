@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from supervisor.contracts.config import AccessConfig, Config, Recipe, TrustedArgs
@@ -13,6 +12,7 @@ from supervisor.contracts.instance import LaunchParams
 from supervisor.lifecycle import bounds
 from supervisor.lifecycle.bounds import within_bounds
 from supervisor.lifecycle.errors import Forbidden, InvalidLaunch, NoSuchRecipe, Unavailable
+from supervisor.patience import Patience
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ class Bounded:
         if "recipe" not in said:
             said = {"engine": "llamacpp", "model_path": str(self.model)} | said
         params = LaunchParams(name="a", **said)
-        return await within_bounds(params, config, anyio.CapacityLimiter(1))
+        return await within_bounds(params, config, Patience("looking", 1))
 
     async def refuses(self, access: AccessConfig | None = None, **said: Any) -> str:
         with pytest.raises(Forbidden) as caught:
