@@ -214,12 +214,15 @@ def parse_config(text: str) -> Config:
     """Decode a configuration file.
 
     Raises ``ConfigError`` naming the offending key's path, for text that is not TOML, a key that
-    is not known, a value of the wrong type, or values that contradict each other.
+    is not known, a value of the wrong type, or values that contradict each other; and nothing
+    else, for the daemon reads this while it runs.
     """
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # an integer that is too long is one, and no TOMLDecodeError
         raise ConfigError(f"not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError("not valid TOML: it is nested too deeply") from None
     recipes = tree.pop("recipes", {})
     if not isinstance(recipes, dict):
         raise ConfigError("recipes: expected a table of recipes")

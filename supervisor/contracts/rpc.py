@@ -44,6 +44,8 @@ CANNOT_TELL = 1105
 STOP_INCOMPLETE = 1106
 WAIT_TIMED_OUT = 1107
 STILL_ALIVE = 1108
+NOT_DONE = 1109
+HAS_ENDED = 1110
 
 LONGEST_MS = 30 * 24 * 3_600_000
 """Thirty days: whoever names a longer time has mistyped it."""
@@ -202,6 +204,15 @@ class ReleaseReply(Fact, frozen=True, kw_only=True):
     """Of a pin, as it ended. A record that could not be read has none."""
 
 
+class WriterHealth(Fact, frozen=True, kw_only=True):
+    """How the writing of lines goes: of the daemon's own log, or of the journal."""
+
+    lost: int
+    """Lines that could not be written since this daemon started."""
+    error: str | None
+    """What is in the way now; null where the last line was written."""
+
+
 class SupervisorInfo(Fact, frozen=True, kw_only=True):
     """Who answers."""
 
@@ -214,6 +225,9 @@ class SupervisorInfo(Fact, frozen=True, kw_only=True):
     counts: dict[str, int]
     """Instances by state."""
     paths: dict[str, str]
+    log: WriterHealth | UnsetType = UNSET
+    """The daemon's own log, on its stderr."""
+    journal: WriterHealth | UnsetType = UNSET
 
 
 class EngineEntry(Fact, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 import argparse
 import faulthandler
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from supervisor.contracts.config import Config, ConfigError, parse_config
 from supervisor.contracts.paths import Paths, resolve_paths
 from supervisor.daemon.activation import take
 from supervisor.daemon.cgroup import step_aside
-from supervisor.daemon.logs import configure_logging
+from supervisor.daemon.logs import complain, configure_logging, open_standard_fds
 from supervisor.daemon.run import run
 from supervisor.instances.durable import StoreError
 from supervisor.instances.ports import overlaps_ephemeral
@@ -65,30 +64,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     made, 78 for a configuration that cannot be used, 1 for anything else.
     """
     options = _arguments(argv)
+    open_standard_fds()
     activation = take(os.environ)
     try:
         config = _load(options.config)
         paths = resolve_paths(os.environ, config)
         _make_directories(paths)
     except ConfigError as error:
-        sys.stderr.write(f"engined: {error}\n")
+        complain(str(error))
         return EX_CONFIG
-    configure_logging(config.log_level)
+    sink = configure_logging(config.log_level)
     step_aside()
     if activation.watchdog_s is not None:
         faulthandler.enable()  # the watchdog's SIGABRT then says where the loop was stuck
     try:
         with lock_state_dir(Path(paths.state_dir)):
-            serve = partial(run, reread=partial(_load, options.config))
+            serve = partial(run, reread=partial(_load, options.config), log_sink=sink)
             anyio.run(serve, config, paths, activation, backend="asyncio")
     except (StateDirBusy, SocketError, StoreError) as error:
         socket = isinstance(error, SocketError) and isinstance(error.__cause__, OSError)
-        sys.stderr.write(f"engined: {error}{f'; {_SET_SOCKET}' if socket else ''}\n")
+        complain(f"{error}{f'; {_SET_SOCKET}' if socket else ''}")
         return EX_UNAVAILABLE
     except (ExceptionGroup, OSError) as error:
         if not isinstance(cause := _first(error), StoreError):
             log.exception("the daemon ended")
-        sys.stderr.write(f"engined: {cause}\n")
+        complain(str(cause))
         return EX_UNAVAILABLE if isinstance(cause, StoreError) else 1
     return 0
 

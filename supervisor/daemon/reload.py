@@ -16,7 +16,7 @@ from supervisor.contracts.config import Config, ConfigError
 from supervisor.contracts.event import ConfigReloaded, Warning_
 from supervisor.contracts.rpc import ReloadReply
 from supervisor.journal import Journal
-from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.errors import NotDone
 from supervisor.lifecycle.house import House
 from supervisor.patience import Overdue, Patience
 from supervisor.rpc.server import RpcServer
@@ -40,17 +40,17 @@ class Reloader:
     async def reload(self) -> ReloadReply:
         """Reopen the journal, and take over what changed in the file.
 
-        Raises ``Unavailable`` where the file cannot be used; then everything stays as it was.
+        Raises ``NotDone`` where the file cannot be used; then everything stays as it was.
         """
         self._journal.reopen()
         async with self._turn:
             try:
                 new = await self._reading.run(self._read, within_s=READ_S)
-            except (ConfigError, Overdue) as error:
-                why = str(error)
+            except Exception as error:  # a defect in the reading must not end the daemon either
+                why = str(error) if isinstance(error, ConfigError | Overdue) else repr(error)
                 self._house.publish(Warning_(code="config-rejected", detail=why))
                 log.error("the configuration was not taken over", error=why)
-                raise Unavailable(f"the configuration stays as it was: {why}") from None
+                raise NotDone(f"the configuration stays as it was: {why}") from None
             old = self._house.config
             now = taken_over(old, new)
             self._house.reconfigure(now)

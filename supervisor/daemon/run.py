@@ -16,6 +16,7 @@ from pathlib import Path
 
 import anyio
 import structlog
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor import __version__
@@ -28,6 +29,7 @@ from supervisor.contracts.paths import Paths
 from supervisor.contracts.rpc import SupervisorInfo
 from supervisor.daemon.activation import Activation
 from supervisor.daemon.cgroup import own_cgroup_root
+from supervisor.daemon.logs import LogSink
 from supervisor.daemon.reload import Reloader
 from supervisor.daemon.unit import Unit
 from supervisor.daemon.watchdog import JournalLag
@@ -44,7 +46,7 @@ from supervisor.instances.store import RecordStore
 from supervisor.journal import Deliver, Journal, prepare
 from supervisor.launchers.docker import DockerLauncher, Presence, socket_path
 from supervisor.launchers.process import Cgroups, ProcessLauncher
-from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.errors import NotDone
 from supervisor.lifecycle.guard import keep_going
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -63,6 +65,7 @@ async def run(
     activation: Activation,
     *,
     reread: Callable[[], Config] | None = None,
+    log_sink: LogSink | None = None,
     at: Callable[[str], None] = no_step,
     step: Step = no_step,
     hardware: Path | None = None,
@@ -90,7 +93,7 @@ async def run(
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
         reloader = Reloader(house, journal, reread or (lambda: house.config))
-        supervisor = LocalSupervisor(house, _describe(house), reloader.reload)
+        supervisor = LocalSupervisor(house, _describe(house, log_sink), reloader.reload)
         house.inventory.more_volumes = supervisor.model_paths
         # Open to the very end: a second signal must not cut the leaving short.
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
@@ -199,8 +202,8 @@ def _furnish(
     )
 
 
-def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
-    """Everything about this daemon that stays as it is; the counts are added for each answer."""
+def _describe(house: House, log_sink: LogSink | None) -> Callable[[dict[str, int]], SupervisorInfo]:
+    """What of this daemon stays as it is; counts and healths are added for each answer."""
     paths = house.paths
     about = SupervisorInfo(
         version=__version__,
@@ -217,7 +220,11 @@ def _describe(house: House) -> Callable[[dict[str, int]], SupervisorInfo]:
             "events": paths.events,
         },
     )
-    return lambda counts: replace(about, counts=counts)
+
+    def describe(counts: dict[str, int]) -> SupervisorInfo:
+        return replace(about, counts=counts, log=log_sink.health if log_sink else UNSET)
+
+    return describe
 
 
 async def _until_told(
@@ -225,7 +232,7 @@ async def _until_told(
 ) -> str:
     async for number in signals:
         if number == signal.SIGHUP:
-            with unit.reloading(), suppress(Unavailable):  # it was told, in the events and the log
+            with unit.reloading(), suppress(NotDone):  # it was told, in the events and the log
                 await reloader.reload()
         else:
             return signal.Signals(number).name

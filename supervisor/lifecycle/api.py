@@ -100,11 +100,12 @@ class Supervisor(ABC):
 
         Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs. Of a record that cannot
         be read ``StillAlive`` while something of it lives, and ``CannotTell``; not by ``force``.
+        ``NotDone`` where a file cannot be removed.
         """
 
     @abstractmethod
     async def reload(self) -> ReloadReply:
-        """Read the configuration anew, and reopen the journal. Raises ``Unavailable``."""
+        """Read the configuration anew, and reopen the journal. Raises ``NotDone``."""
 
     @abstractmethod
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
@@ -121,7 +122,8 @@ class Supervisor(ABC):
     ) -> InstanceView:
         """Return when the instance is ready, or has ended.
 
-        Raises ``WaitTimedOut``; waiting for ``ready`` raises ``LaunchRefused`` if it ends first.
+        Raises ``WaitTimedOut``; waiting for ``ready`` raises ``LaunchRefused`` if it ends
+        first, ``HasEnded`` where it was ready and has ended.
         """
 
     @abstractmethod
@@ -134,7 +136,7 @@ class Supervisor(ABC):
 
     @abstractmethod
     async def detect(self) -> DetectReply:
-        """The engines among this host's processes, ours and others'. Raises ``Unavailable``."""
+        """The engines among this host's processes, ours and others'. Raises ``NotDone``."""
 
     @abstractmethod
     async def metrics(self, name: str) -> MetricsReply:

@@ -18,7 +18,7 @@ from supervisor.contracts.config import AccessConfig, Config
 from supervisor.contracts.instance import LaunchParams
 from supervisor.engines.harmless import HARMLESS_ENV, Judged, judge
 from supervisor.engines.registry import SPELLINGS
-from supervisor.lifecycle.errors import Forbidden, Unavailable
+from supervisor.lifecycle.errors import Forbidden, NotDone
 from supervisor.lifecycle.order import resolve, with_recipe
 from supervisor.lifecycle.roots import Outside, inside
 from supervisor.patience import Overdue, Patience
@@ -35,7 +35,7 @@ async def within_bounds(params: LaunchParams, config: Config, looking: Patience)
     """The same launch, its paths without a link that could be changed after they were looked at.
 
     Raises ``Forbidden`` for what takes the role admin, whatever ``resolve`` raises, and
-    ``Unavailable`` where a path cannot be followed in time.
+    ``NotDone`` where a path cannot be followed in time.
     """
     order = resolve(params, config.recipes)  # a launch that makes no sense is told so first
     said = _said(params, config)
@@ -109,7 +109,7 @@ async def _followed(paths: Sequence[str], roots: tuple[str, ...], looking: Patie
             f"({named}), and {outside}: {_WIDEN}"
         ) from None
     except Overdue as error:
-        raise Unavailable(
+        raise NotDone(
             f"{paths[0]} could not be looked at; does a file system hang? ({error})"
         ) from None
 

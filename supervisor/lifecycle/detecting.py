@@ -26,7 +26,7 @@ from supervisor.engines.invocation import (
     started,
 )
 from supervisor.engines.secrets import mask_argv
-from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.errors import NotDone
 from supervisor.patience import Overdue, Patience
 
 T = TypeVar("T")
@@ -63,11 +63,11 @@ class Census:
 
 
 async def detect(records: Mapping[str, InstanceRecord]) -> DetectReply:
-    """The engines of this host. Raises ``Unavailable`` where the look does not come back."""
+    """The engines of this host. Raises ``NotDone`` where the look does not come back."""
     try:
         return await _looking.run(_detect, records, within_s=SCAN_S)
     except Overdue as error:
-        raise Unavailable(str(error)) from None
+        raise NotDone(str(error)) from None
 
 
 def _detect(records: Mapping[str, InstanceRecord]) -> DetectReply:

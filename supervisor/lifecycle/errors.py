@@ -55,5 +55,13 @@ class WaitTimedOut(LifecycleError):
     """The awaited moment did not come within the caller's own limit."""
 
 
+class HasEnded(LifecycleError):
+    """What was waited for cannot come any more, and no failed launch is the reason."""
+
+
+class NotDone(LifecycleError):
+    """Something of this host or its configuration was in the way; all stayed as it was."""
+
+
 class Unavailable(LifecycleError):
     """The daemon is on its way out and takes no new work."""

@@ -52,9 +52,11 @@ from supervisor.lifecycle.device_watch import DeviceWatch
 from supervisor.lifecycle.ending import Command
 from supervisor.lifecycle.errors import (
     CannotTell,
+    HasEnded,
     LaunchRefused,
     LifecycleError,
     NoSuchInstance,
+    NotDone,
     NotOurs,
     PinnedInstance,
     Unavailable,
@@ -284,7 +286,7 @@ class LocalSupervisor(Supervisor):
 
     async def reload(self) -> ReloadReply:
         if self._reread is None:
-            raise Unavailable("there is no configuration file to read")
+            raise NotDone("there is no configuration file to read")
         return await self._reread()
 
     async def drain(self, *, grace_ms: int | None) -> DrainReply:
@@ -330,7 +332,7 @@ class LocalSupervisor(Supervisor):
         if until == "ready" and (never or view.state == "exited"):
             if found.failure is not None:
                 raise LaunchRefused(found.failure)
-            raise NoSuchInstance(f"{name} has ended; see `enginectl ps -a` and `enginectl logs`")
+            raise HasEnded(f"{name} has ended; see `enginectl ps -a` and `enginectl logs`")
         return view
 
     # ── questions ────────────────────────────────────────────────────────────

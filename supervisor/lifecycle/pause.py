@@ -24,7 +24,7 @@ from supervisor.contracts.failure import LaunchFailure
 from supervisor.contracts.instance import ExitInfo, Tombstone
 from supervisor.failures import bounded_pair
 from supervisor.instances.durable import StoreError
-from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.errors import NotDone
 from supervisor.lifecycle.life import Life
 from supervisor.lifecycle.restart import GiveUp
 
@@ -185,7 +185,7 @@ class Pause:
             if not kept:
                 return
             life.held_back = True
-            life.refusal = Unavailable(f"{life.name}: {detail}; this is tried again")
+            life.refusal = NotDone(f"{life.name}: {detail}; this is tried again")
             life.tell()
             await anyio.sleep(BURY_AGAIN_S)
 

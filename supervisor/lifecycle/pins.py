@@ -20,7 +20,7 @@ from supervisor.contracts.rpc import PinParams, ReleaseReply
 from supervisor.instances.codec import valid_name
 from supervisor.instances.durable import StoreError
 from supervisor.lifecycle.booking import BookingDesk
-from supervisor.lifecycle.errors import InvalidLaunch, LaunchRefused, Unavailable
+from supervisor.lifecycle.errors import InvalidLaunch, LaunchRefused, NotDone
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.preflight import Problem
@@ -55,7 +55,7 @@ class Pins:
         """Hold the devices, alone, and return once that is on disk.
 
         Raises ``LaunchRefused`` where the name or a device is taken, ``InvalidLaunch``,
-        ``Unavailable``.
+        ``NotDone``.
         """
         _check(params)
         snapshot = await self._house.inventory.snapshot()
@@ -85,7 +85,7 @@ class Pins:
                 with suppress(StoreError):
                     await self._house.store.remove(params.name)
                 self._roster.leave(params.name)
-                raise Unavailable(f"the hold cannot be written down: {error}") from error
+                raise NotDone(f"the hold cannot be written down: {error}") from error
         self._house.publish(
             Pinned(
                 instance=record.name,
@@ -97,7 +97,7 @@ class Pins:
         return instance.view()
 
     async def release(self, instance: Instance) -> ReleaseReply:
-        """Free a pin's devices. Raises ``Unavailable`` where its file cannot be removed: then they
+        """Free a pin's devices. Raises ``NotDone`` where its file cannot be removed: then they
         stay held.
         """
         async with self._turn:
@@ -124,7 +124,7 @@ class Pins:
             try:
                 await store.remove(instance.name)
             except StoreError as error:
-                raise Unavailable(
+                raise NotDone(
                     f"the record of {instance.name} could not be removed: {error}"
                 ) from error
         instance.lay_down(tombstone)

@@ -17,7 +17,7 @@ from supervisor.instances.durable import StoreError
 from supervisor.instances.lease import told
 from supervisor.launchers.base import Bearer
 from supervisor.lifecycle.booking import BookingDesk
-from supervisor.lifecycle.errors import CannotTell, NoSuchInstance, StillAlive, Unavailable
+from supervisor.lifecycle.errors import CannotTell, NoSuchInstance, NotDone, StillAlive
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.quarantine import Case, Quarantine
 from supervisor.lifecycle.strangers import Strangers
@@ -39,7 +39,7 @@ class Vouching:
         self._turn = anyio.Lock()
 
     async def release(self, name: str, *, force: bool) -> ReleaseReply:
-        """Raises ``NoSuchInstance``, ``StillAlive``, ``CannotTell``, ``Unavailable``."""
+        """Raises ``NoSuchInstance``, ``StillAlive``, ``CannotTell``, ``NotDone``."""
         async with self._turn:
             cases = await self._quarantine.examine(name)
             if not cases:
@@ -51,7 +51,7 @@ class Vouching:
             try:
                 devices = await self._quarantine.forget(name)
             except StoreError as error:
-                raise Unavailable(f"the file of {name} could not be removed: {error}") from error
+                raise NotDone(f"the file of {name} could not be removed: {error}") from error
         self._house.publish(Released(instance=name, devices=devices))
         if living or doubts:
             detail = f"released by force; {_listed([*living, *doubts])}"

@@ -10,9 +10,11 @@ from datetime import datetime
 from typing import Any, get_args
 
 import anyio.to_thread
+from msgspec import UNSET, UnsetType
 
 from supervisor.bus import Bus
 from supervisor.contracts.instance import InstanceState
+from supervisor.contracts.rpc import WriterHealth
 from supervisor.lifecycle.api import Supervisor
 
 STATES: tuple[str, ...] = get_args(InstanceState)
@@ -86,6 +88,7 @@ async def exposition(supervisor: Supervisor, bus: Bus) -> str:
             {(("kind", kind),): count for kind, count in sorted(bus.published.items())},
         ),
         *_counts(bus.published),
+        *_losses({"log": info.log, "journal": info.journal}),
     ]
     return await anyio.to_thread.run_sync(_rendered, series)
 
@@ -93,6 +96,13 @@ async def exposition(supervisor: Supervisor, bus: Bus) -> str:
 def _counts(published: Mapping[str, int]) -> Iterator[Series]:
     for kind, told in _EVENT_COUNTS.items():
         yield "counter", kind.replace("-", "_"), told, {(): published.get(kind, 0)}
+
+
+def _losses(writers: Mapping[str, WriterHealth | UnsetType]) -> Iterator[Series]:
+    for name, health in writers.items():
+        if health is not UNSET:
+            told = f"Lines of the {name} that could not be written."
+            yield "counter", f"{name}_lines_lost", told, {(): health.lost}
 
 
 def _rendered(series: list[Series]) -> str:

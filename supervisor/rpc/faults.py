@@ -33,6 +33,8 @@ _CODES: dict[type[errors.LifecycleError], int] = {
     errors.StopIncomplete: rpc.STOP_INCOMPLETE,
     errors.WaitTimedOut: rpc.WAIT_TIMED_OUT,
     errors.StillAlive: rpc.STILL_ALIVE,
+    errors.NotDone: rpc.NOT_DONE,
+    errors.HasEnded: rpc.HAS_ENDED,
     errors.Unavailable: rpc.UNAVAILABLE,
 }
 

@@ -42,6 +42,9 @@ _ERRORS: tuple[tuple[int, str], ...] = (
     (rpc.CANNOT_TELL, "cannot tell"),
     (rpc.STOP_INCOMPLETE, "stop incomplete"),
     (rpc.WAIT_TIMED_OUT, "wait timed out"),
+    (rpc.STILL_ALIVE, "still alive"),
+    (rpc.NOT_DONE, "not done: something was in the way, and all stayed as it was"),
+    (rpc.HAS_ENDED, "it has ended, and will not be what was waited for"),
 )
 
 _NOTIFICATIONS = {

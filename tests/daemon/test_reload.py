@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.client import RpcError
 from supervisor.contracts import rpc
-from supervisor.contracts.config import parse_config
+from supervisor.contracts.config import ConfigError, parse_config
 from supervisor.contracts.instance import LaunchParams
 from supervisor.contracts.rpc import PlanReply, ReloadReply
 from supervisor.daemon.reload import differing, taken_over
@@ -44,7 +44,7 @@ def test_recipes_change_and_engines_do_not_notice(engined: Engined) -> None:
     engined.config.write_text(f"{before}\n[restart]\ninitial-ms = 0\n")
     with pytest.raises(RpcError, match="initial-ms") as bad:
         client.call("supervisor.reload", None, ReloadReply)
-    assert bad.value.code == rpc.UNAVAILABLE
+    assert bad.value.code == rpc.NOT_DONE
     assert told(engined, "warning", 1)["code"] == "config-rejected"
     assert client.call("engine.plan", LaunchParams(name="x", recipe="chat"), PlanReply).plan.argv
     for name in ("chat", "running"):
@@ -62,6 +62,38 @@ def test_sighup_takes_over_too_and_reopens_the_journal(engined: Engined) -> None
     engined.config.write_text("nonsense")
     engined.process.send_signal(signal.SIGHUP)
     assert told(engined, "warning", 1)["code"] == "config-rejected"
+    assert client.info().pid == engined.pid
+
+
+UNREADABLE = {
+    "an integer of 5000 digits": "[ports]\nfirst = " + "1" * 5_000,
+    "a number beyond 64 bits": "[ports]\nfirst = " + "9" * 40,
+    "arrays in arrays": "x = " + "[" * 100_000,
+    "tables in tables": "x = " + "{a=" * 100_000,
+    "a key with a dot": '[recipes."a.b".env]\n"x.y" = 1\n',
+    "no text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_no_text_is_more_than_a_configuration_error(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(text)
+
+
+def test_no_file_ends_the_daemon(engined: Engined) -> None:
+    """Neither by a call nor by SIGHUP, and the configuration stays as it was."""
+    client = engined.start()
+    good = engined.config.read_text()
+    for times, text in enumerate(UNREADABLE.values(), 1):
+        engined.config.write_bytes(text.encode(errors="surrogateescape"))
+        assert engined.process
+        engined.process.send_signal(signal.SIGHUP)
+        assert told(engined, "warning", 2 * times - 1)["code"] == "config-rejected"
+        with pytest.raises(RpcError):
+            client.raw("supervisor.reload")
+    engined.config.write_text(good)
+    assert client.call("supervisor.reload", None, ReloadReply).changed == ()
     assert client.info().pid == engined.pid
 
 

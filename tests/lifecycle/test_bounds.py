@@ -11,7 +11,7 @@ from supervisor.contracts.engine import ServingOptions
 from supervisor.contracts.instance import LaunchParams
 from supervisor.lifecycle import bounds
 from supervisor.lifecycle.bounds import within_bounds
-from supervisor.lifecycle.errors import Forbidden, InvalidLaunch, NoSuchRecipe, Unavailable
+from supervisor.lifecycle.errors import Forbidden, InvalidLaunch, NoSuchRecipe, NotDone
 from supervisor.patience import Patience
 
 pytestmark = pytest.mark.anyio
@@ -206,5 +206,5 @@ async def test_a_file_system_that_hangs_makes_nobody_wait_for_good(
 ) -> None:
     monkeypatch.setattr(bounds, "RESOLVE_S", 0.05)
     monkeypatch.setattr(bounds, "_all_inside", lambda *_: time.sleep(0.3))
-    with pytest.raises(Unavailable, match="hang"):
+    with pytest.raises(NotDone, match="hang"):
         await bounded()

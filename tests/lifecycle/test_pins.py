@@ -19,9 +19,9 @@ from supervisor.lifecycle.errors import (
     InvalidLaunch,
     LaunchRefused,
     NoSuchInstance,
+    NotDone,
     NotOurs,
     PinnedInstance,
-    Unavailable,
 )
 from tests.daemon.engined import Engined, stop
 from tests.daemon.test_life import wait_for
@@ -162,7 +162,7 @@ async def test_a_pin_that_cannot_be_written_holds_nothing(tmp_path: Path) -> Non
     armed = False
     async with opened(tmp_path, store_step=full) as home:
         armed = True
-        with pytest.raises(Unavailable, match="No space left"):
+        with pytest.raises(NotDone, match="No space left"):
             await home.supervisor.pin(hold())
         armed = False
         await home.nothing_left()
@@ -170,7 +170,7 @@ async def test_a_pin_that_cannot_be_written_holds_nothing(tmp_path: Path) -> Non
 
         await home.supervisor.pin(hold())
         armed = True
-        with pytest.raises(Unavailable, match="could not be removed"):
+        with pytest.raises(NotDone, match="could not be removed"):
             await home.supervisor.release("p")
         armed = False
         assert await home.holders() == {A: ["p"]}

@@ -10,7 +10,7 @@ import pytest
 from supervisor.contracts.event import Stopped, Warning_
 from supervisor.contracts.failure import NoCapacity, SpawnFailed
 from supervisor.lifecycle import pause, records
-from supervisor.lifecycle.errors import Unavailable
+from supervisor.lifecycle.errors import NotDone
 from tests.lifecycle.house import A, B, Home, opened, pid_of, until
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ async def test_a_record_that_cannot_be_removed_is_still_the_lease(
         await home.launch(binary=binary, devices=(A,))
         disk.steps = {"create", "unlink"}
         if ending == "stop":
-            with pytest.raises(Unavailable, match="cannot be removed"):
+            with pytest.raises(NotDone, match="cannot be removed"):
                 await home.stop()
             assert len(home.of(Stopped)) == 1
         told = [await home.seen(Warning_, "x")]
