@@ -93,7 +93,7 @@ async def run(
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
         reloader = Reloader(house, journal, reread or (lambda: house.config))
-        supervisor = LocalSupervisor(house, _describe(house, log_sink), reloader.reload)
+        supervisor = LocalSupervisor(house, _describe(house, log_sink, journal), reloader.reload)
         house.inventory.more_volumes = supervisor.model_paths
         # Open to the very end: a second signal must not cut the leaving short.
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
@@ -202,7 +202,9 @@ def _furnish(
     )
 
 
-def _describe(house: House, log_sink: LogSink | None) -> Callable[[dict[str, int]], SupervisorInfo]:
+def _describe(
+    house: House, log_sink: LogSink | None, journal: Journal
+) -> Callable[[dict[str, int]], SupervisorInfo]:
     """What of this daemon stays as it is; counts and healths are added for each answer."""
     paths = house.paths
     about = SupervisorInfo(
@@ -222,7 +224,8 @@ def _describe(house: House, log_sink: LogSink | None) -> Callable[[dict[str, int
     )
 
     def describe(counts: dict[str, int]) -> SupervisorInfo:
-        return replace(about, counts=counts, log=log_sink.health if log_sink else UNSET)
+        own = log_sink.health if log_sink else UNSET
+        return replace(about, counts=counts, log=own, journal=journal.health)
 
     return describe
 

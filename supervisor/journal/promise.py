@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from supervisor.contracts._base import Fact
 
@@ -17,6 +18,8 @@ class Continuity(Fact, frozen=True, kw_only=True):
 
     epoch: str
     boot_id: str
+    ended_at: int | None = None
+    """The last number that a daemon gave out which left in order; null while one counts."""
 
 
 class Promise:
@@ -24,7 +27,9 @@ class Promise:
 
     A full disk has no room to note that lines were lost. It always lets a file be removed, so the
     promise is withdrawn at the first lost line, before a subscriber hears of it, and given again
-    once the journal has told the gap. A daemon that dies in between leaves none.
+    once the journal has told the gap. A daemon that dies in between leaves none. One that leaves in
+    order says where it ended: that is what outlives the machine, for of lines alone nobody can tell
+    whether later ones were on their way to the disk when the power went.
     """
 
     def __init__(self, path: Path, value: Continuity) -> None:
@@ -39,8 +44,10 @@ class Promise:
             self.given = True
             return
         try:
-            self._write()
+            self._write(self._value)
         except OSError as error:
+            with suppress(OSError):
+                self.withdraw()  # what an earlier daemon promised does not hold for this one
             if not self._told:
                 log.warning(
                     "the journal's epoch cannot be kept", path=str(self._path), error=str(error)
@@ -55,13 +62,17 @@ class Promise:
             os.unlink(self._path)
         self.given = False
 
-    def _write(self) -> None:
+    def conclude(self, last_seq: int) -> None:
+        """It ends here, with every line written. Raises ``OSError``."""
+        self._write(replace(self._value, ended_at=last_seq))
+
+    def _write(self, value: Continuity) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._path.with_name(self._path.name + ".tmp")
         try:
             with fresh.open("wb") as file:
                 os.fchmod(file.fileno(), 0o600)
-                file.write(msgspec.json.encode(self._value))
+                file.write(msgspec.json.encode(value))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, self._path)

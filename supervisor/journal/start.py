@@ -12,13 +12,7 @@ import msgspec
 import structlog
 
 from supervisor.bus import Published
-from supervisor.contracts.event import (
-    Event,
-    JournalGap,
-    Stamp,
-    SupervisorStarted,
-    SupervisorStopping,
-)
+from supervisor.contracts.event import Event, JournalGap, Stamp
 from supervisor.journal.promise import Continuity, Promise, read
 
 TAIL_BYTES = 8 << 20
@@ -40,20 +34,20 @@ class Tail:
 def prepare(path: Path, continuity: Path, boot_id: str) -> Tail:
     """Repair a torn last line, and decide where the numbering goes on.
 
-    It goes on unless a machine went down under the daemon, or lines were lost that no gap tells of:
-    numbers that subscribers had already seen may then be missing from the file, and must not be
-    given out twice.
+    It goes on unless a machine went down under the daemon, or lines were lost that no gap tells of,
+    or the file is not the one that the last daemon left: numbers that subscribers had already seen
+    may then be missing from it, and must not be given out twice.
     """
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     _clear_the_way(path)
     _drop_torn_line(path)
-    last, events = _end(_lines(path) or _lines(rotated(path, 1)))
+    last, events = _end(_lines(path))
     known = read(continuity)
     if (
         known is not None
         and last is not None
         and last.epoch == known.epoch
-        and (known.boot_id == boot_id or _ended_cleanly(events))
+        and _has_all(last, known, boot_id)
     ):
         return _kept(continuity, known.epoch, boot_id, last.seq, events)
     return _kept(continuity, token_hex(4), boot_id, 0, ())
@@ -72,14 +66,11 @@ def _kept(
     return Tail(epoch, last_seq, events, promise)
 
 
-def _ended_cleanly(events: tuple[Published, ...]) -> bool:
-    """The daemon said goodbye. What its instances said after that was flushed with it."""
-    for published in reversed(events):
-        if isinstance(published.event, SupervisorStopping):
-            return True
-        if isinstance(published.event, SupervisorStarted):
-            return False
-    return False
+def _has_all(last: Stamp, known: Continuity, boot_id: str) -> bool:
+    """No number was given out behind the file's last line."""
+    if known.boot_id != boot_id:
+        return known.ended_at == last.seq
+    return known.ended_at is None or known.ended_at <= last.seq
 
 
 class _Line(Stamp, frozen=True, kw_only=True):

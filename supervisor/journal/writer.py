@@ -24,6 +24,7 @@ import structlog
 
 from supervisor.bus import Published, flat
 from supervisor.contracts.event import JournalGap
+from supervisor.contracts.rpc import WriterHealth
 from supervisor.journal.promise import Promise
 from supervisor.journal.start import rotated
 
@@ -66,6 +67,9 @@ class Journal:
         self._promise_at = 0.0
         self._lost: Published | None = None
         self._lost_from = 0
+        self._last = 0
+        self._lost_count = 0
+        self._error: str | None = None
         self._encoder = msgspec.json.Encoder()
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
@@ -75,6 +79,10 @@ class Journal:
     def record(self, published: Published) -> None:
         """Queue an event for writing. Never blocks."""
         self._queue.put(published)
+
+    @property
+    def health(self) -> WriterHealth:
+        return WriterHealth(lost=self._lost_count, error=self._error)
 
     def reopen(self) -> None:
         """Before the next line, open the path anew: someone else may have renamed the file."""
@@ -86,6 +94,14 @@ class Journal:
         self._thread.join(timeout)
         if not self._thread.is_alive():
             os.close(self._fd)
+            self._conclude()
+
+    def _conclude(self) -> None:
+        if self._lost is None and self._promise.given and self._last:
+            try:
+                self._promise.conclude(self._last)
+            except OSError as error:
+                log.warning("the journal's end cannot be noted", error=str(error))
 
     def _run(self) -> None:
         open_ended = True
@@ -119,7 +135,10 @@ class Journal:
             elif not self._promise.given:
                 self._promise_again()
             self._append(published.encoded + b"\n")
+            self._error, self._last = None, published.stamp.seq
         except Exception as error:
+            self._lost_count += 1
+            self._error = getattr(error, "strerror", None) or repr(error)
             if self._lost is None:
                 self._lose_from(published, error)
             self._lost = published
@@ -135,7 +154,7 @@ class Journal:
     def _tell_gap(self, last: Published) -> None:
         gap = JournalGap(from_=self._lost_from, to=last.stamp.seq)
         self._append(flat(self._encoder, last.stamp, gap) + b"\n")
-        self._lost = None
+        self._lost, self._last = None, last.stamp.seq
         self._promise_again()
 
     def _promise_again(self) -> None:

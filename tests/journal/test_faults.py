@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from supervisor.bus import Bus, Published
 from supervisor.contracts.event import SupervisorStopping
+from supervisor.contracts.rpc import WriterHealth
 from supervisor.journal import Journal
 from tests.journal.parts import lines, opened, publish, start
 
@@ -254,14 +255,16 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         path, ballast = disk / "events.jsonl", disk / "ballast"
         tail = start(disk)
-        with opened(path, tail, **QUICK) as (bus, _, collector):
+        with opened(path, tail, **QUICK) as (bus, writer, collector):
             publish(bus, 2)
             collector.wait_for(2)
+            assert writer.health == WriterHealth(lost=0, error=None)
             with ballast.open("wb", buffering=0) as file, suppress(OSError):
                 while file.write(b"\0" * 4096):
                     pass
             publish(bus, 200)
             collector.wait_for(202)
+            ill = writer.health
             left = tmp_path / "left-behind"
             shutil.copytree(disk, left, ignore=shutil.ignore_patterns("ballast"))
             ballast.unlink()
@@ -269,7 +272,10 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
             collector.wait_for(203)
         assert start(left).epoch != tail.epoch
         told = lines(path)
-        assert "journal-gap" in {line["kind"] for line in told}
+        gaps = [line for line in told if line["kind"] == "journal-gap"]
+        assert ill.lost == sum(gap["to"] - gap["from"] + 1 for gap in gaps) > 0
+        assert ill.error
+        assert writer.health == WriterHealth(lost=ill.lost, error=None)
         covered = [range(line.get("from", line["seq"]), line["seq"] + 1) for line in told]
         assert [seq for part in covered for seq in part] == list(range(1, 204))
         assert (start(disk).epoch, start(disk).last_seq) == (tail.epoch, 203)

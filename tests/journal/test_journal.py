@@ -52,11 +52,45 @@ def test_numbers_go_on_after_a_crash_of_the_daemon(tmp_path: Path) -> None:
 
 def test_a_crash_of_the_machine_starts_a_new_epoch(tmp_path: Path) -> None:
     tail = start(tmp_path)
-    with opened(tmp_path / "events.jsonl", tail) as (bus, _, _collector):
+    with opened(tmp_path / "events.jsonl", tail) as (bus, _, collector):
         publish(bus, 3)
-    again = start(tmp_path, OTHER_BOOT)
-    assert again.epoch != tail.epoch
-    assert (again.last_seq, again.events) == (0, ())
+        collector.wait_for(3)
+        again = start(tmp_path, OTHER_BOOT)
+        assert again.epoch != tail.epoch
+        assert (again.last_seq, again.events) == (0, ())
+
+
+def test_lines_that_a_machine_took_with_it_are_not_forgotten_for_an_older_goodbye(
+    tmp_path: Path,
+) -> None:
+    """Numbers 3 and 4 were seen, and were on their way to the disk when the power went."""
+    path = tmp_path / "events.jsonl"
+    tail = start(tmp_path)
+    with opened(path, tail) as (bus, _, _collector):
+        publish(bus, 1)
+        bus.publish(SupervisorStopping(reason="SIGTERM", detached=0))
+    on_disk = path.read_bytes()
+    with opened(path, start(tmp_path)) as (bus, _, collector):
+        publish(bus, 2)
+        collector.wait_for(2)
+        path.write_bytes(on_disk)
+        assert start(tmp_path, OTHER_BOOT).epoch != tail.epoch
+
+
+@pytest.mark.parametrize("harm", ["removed", "emptied", "shortened"])
+def test_a_journal_that_was_tampered_with_starts_a_new_epoch(tmp_path: Path, harm: str) -> None:
+    """An older file beside it has numbers that are old."""
+    path = tmp_path / "events.jsonl"
+    tail = start(tmp_path)
+    with opened(path, tail, rotate_bytes=400, min_rotation_seconds=0.0) as (bus, _, _collector):
+        publish(bus, 12)
+    assert (tmp_path / "events.jsonl.1").exists()
+    if harm == "removed":
+        path.unlink()
+    else:
+        kept = path.read_bytes().splitlines(keepends=True)[:-1] if harm == "shortened" else []
+        path.write_bytes(b"".join(kept))
+    assert start(tmp_path).epoch != tail.epoch
 
 
 def test_a_lost_journal_starts_a_new_epoch(tmp_path: Path) -> None:
