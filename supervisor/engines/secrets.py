@@ -7,9 +7,10 @@ engine takes ``--api-k`` for ``--api-key``, so a beginning of a secret flag coun
 import re
 from collections.abc import Iterator, Sequence
 
-from supervisor.engines.words import dashed, flag_word
+import msgspec
 
-MASK = "***"
+from supervisor.engines.keyed import MASK, SECRET_TOKENS, SECRET_WORDS, Span, keyed_spans
+from supervisor.engines.words import dashed, flag_word
 
 SECRET_FLAGS: frozenset[str] = frozenset(
     {
@@ -23,34 +24,40 @@ SECRET_FLAGS: frozenset[str] = frozenset(
     }
 )
 
-_PUBLIC = frozenset({"--ssl-keyfile"})
-"""A whole flag, though it begins a secret one."""
+_PUBLIC = frozenset(
+    {
+        "--ssl-keyfile",
+        # Switches of the servers' cross-origin rules.
+        *("--allow-credentials", "--no-allow-credentials"),
+        *("--cors-credentials", "--no-cors-credentials"),
+    }
+)
+"""Whole flags, though they sound like secret ones or begin one."""
 _SHORTEST_PREFIX = len("--hf-t")
-_SECRET_WORD = r"(?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|credentials?)"
-_SECRET_TOKEN = r"(?:(?:access|api|auth|bearer|hf|hub)[_-]?)?token"
-"""Not any token: tokenizers have many, and none of theirs is a secret."""
 _SECRET_FLAG = re.compile(
-    rf"--?(?:[\w.-]*[-.])?(?:{_SECRET_WORD}|auth-token)|--?(?:[\w.-]*\.)?{_SECRET_TOKEN}|--auth"
+    rf"--?(?:[\w.-]*[-.])?(?:{SECRET_WORDS}|pwd|auth-token)"
+    rf"|--?(?:[\w.-]*\.)?(?:{SECRET_TOKENS}|token)|--auth|--cookie"
 )
 _SECRET_VARIABLE = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PW|CREDENTIAL)S?$"
-    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|PW|PAT|CREDENTIALS?)(_|$)",
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PW|CREDENTIAL|COOKIE)S?$"
+    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|PW|PAT|CREDENTIALS?|COOKIES?)(_|$)"
+    r"|_(PWD|AUTH)$",
     re.IGNORECASE,
 )
-_SECRET_MEMBER = re.compile(
-    rf'("(?:[\w-]*{_SECRET_WORD}|{_SECRET_TOKEN}|authorization)"\s*:\s*")((?:[^"\\]|\\.)+)',
-    re.IGNORECASE,
-)
-"""Of an object in JSON: what comes before the value, and the value."""
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"']*@")
+_SHELL_WORD = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"'])+")
+_SHORTEST_UNSURE = 8
+"""A word below a secret name is masked everywhere only if it is hardly an ordinary one."""
 
 
 def is_secret_flag(name: str) -> bool:
     """Whether what follows this flag must not be shown."""
     name = dashed(name).lower()
+    if name in _PUBLIC:
+        return False
     if name in SECRET_FLAGS or _SECRET_FLAG.fullmatch(name):
         return True
-    if name in _PUBLIC or not name.startswith("--") or len(name) < _SHORTEST_PREFIX:
+    if not name.startswith("--") or len(name) < _SHORTEST_PREFIX:
         return False
     return any(flag.startswith(name) for flag in SECRET_FLAGS)
 
@@ -61,25 +68,67 @@ def is_secret_variable(name: str) -> bool:
 
 
 def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """``argv`` with the values of secret flags and of secret members of JSON objects masked, and
-    names and passwords in URLs.
+    """``argv`` with the values of secret flags masked, and what words hold of secrets themselves:
+    members of JSON objects, queries and passwords of URLs, whole command lines.
     """
     shown = list(argv)
-    for position, start in _secrets(argv):
-        shown[position] = shown[position][:start] + MASK
-    plain = (_SECRET_MEMBER.sub(rf"\1{MASK}", word) for word in shown)
-    return tuple(_USERINFO.sub(f"{MASK}@", word) for word in plain)
+    for position, spans in _found(argv).items():
+        word = shown[position]
+        for span in reversed(list(_apart(spans))):
+            word = word[: span.start] + MASK + word[span.end :]
+        shown[position] = word
+    return tuple(_USERINFO.sub(f"{MASK}@", word) for word in shown)
 
 
 def secret_values(argv: Sequence[str]) -> tuple[str, ...]:
     """The values that ``mask_argv`` hides, for masking them in other text; each key of a list."""
     found: list[str] = []
+    for position, spans in _found(argv).items():
+        for span in spans:
+            value = argv[position][span.start : span.end].strip("\"'")
+            if span.sure or len(value) >= _SHORTEST_UNSURE:
+                found += (value, *value.split(",")) if "," in value else (value,)
+                found += _unescaped(value)
+    return tuple(value for value in dict.fromkeys(found) if value and not value.startswith("--"))
+
+
+def _unescaped(value: str) -> tuple[str, ...]:
+    """As an engine holds it that was given it in JSON."""
+    try:
+        quoted = f'"{value}"'.encode(errors="replace")
+        return (msgspec.json.decode(quoted, type=str),) if "\\" in value else ()
+    except msgspec.DecodeError:
+        return ()
+
+
+def _found(argv: Sequence[str]) -> dict[int, list[Span]]:
+    """Every secret by its word's position; one may lie in another."""
+    found: dict[int, list[Span]] = {position: [] for position in range(len(argv))}
     for position, start in _secrets(argv):
-        value = argv[position][start:]
-        found += (value, *value.split(",")) if "," in value else (value,)
-    for word in argv:
-        found += (match[2] for match in _SECRET_MEMBER.finditer(word))
-    return tuple(value for value in found if value and not value.startswith("--"))
+        found[position].append(Span(start, len(argv[position])))
+    for position, word in enumerate(argv):
+        found[position] += keyed_spans(word)
+        if any(map(str.isspace, word)):
+            found[position] += _in_command(word)
+    return found
+
+
+def _apart(spans: list[Span]) -> Iterator[Span]:
+    end = -1
+    for span in sorted(spans, key=lambda it: (it.start, -it.end)):
+        if span.start >= end:
+            yield span
+        elif span.end > end:
+            yield Span(end, span.end, span.sure)
+        end = max(end, span.end)
+
+
+def _in_command(text: str) -> Iterator[Span]:
+    """What a shell would be given, as in ``sh -c "TOKEN=x serve --api-key y"``."""
+    words = list(_SHELL_WORD.finditer(text))
+    for position, start in _secrets([word[0].strip("\"'") for word in words]):
+        word = words[position]
+        yield Span(word.start() + start + (word[0][0] in "\"'"), word.end())
 
 
 def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -96,8 +145,9 @@ def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
             continue
         first = more = False
         name, assigned, _ = word.partition("=")
-        if assigned and name.isidentifier() and is_secret_variable(name):
-            # What ``env`` and a shell take before a program.
+        if assigned and name.isidentifier() and name.isupper() and is_secret_variable(name):
+            # What ``env`` and a shell take before a program. In small letters it is rather a
+            # setting (``max_tokens=4``); those that are secret by their name are found besides.
             yield position, len(name) + 1
         if flag and is_secret_flag(flag.name):
             if flag.value is None:

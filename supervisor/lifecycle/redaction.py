@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.event import RedactedPlan
 from supervisor.contracts.instance import InstanceRecord, LaunchParams
+from supervisor.engines.keyed import MASK, mask_keyed
 from supervisor.engines.secrets import is_secret_variable, mask_argv, secret_values
 from supervisor.failures import bounded_tail
 
-MASK = "***"
 SHORTEST_SECRET = 4
 """Masking every "1" in a log would hide more than it protects."""
 
@@ -23,7 +23,6 @@ LINE_CHARS = 8
 
 _PATTERNS = (
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
-    re.compile(r"(?<=[?&]token=)[^&\s]+", re.IGNORECASE),
     re.compile(r"\bhf_[A-Za-z0-9]{20,}"),
     re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"),
     re.compile(r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
@@ -60,6 +59,7 @@ class Redactor:
         """Every secret of the launch, and whatever looks like one, masked."""
         for secret in self.secrets:
             text = text.replace(secret, MASK)
+        text = mask_keyed(text)
         for pattern in _PATTERNS:
             text = pattern.sub(MASK, text)
         return text

@@ -56,7 +56,11 @@ def test_the_rest_stays_readable(argv: list[str]) -> None:
 def test_the_values_are_told_for_masking_them_elsewhere() -> None:
     argv = ["--api-key", "one,two", "--port", "1", "--hf-token=three", "--hf-token", "--verbose"]
     assert secret_values(argv) == ("one,two", "one", "two", "three")
-    assert secret_values(['{"api_key": "four"}', "--token=five"]) == ("five", "four")
+    assert secret_values(['{"api_key": "four"}', "--token=five"]) == ("four", "five")
+
+
+def test_a_value_that_json_escapes_is_known_as_it_is_too() -> None:
+    assert secret_values(['{"api_key": "a\\"b\\u00e9c"}']) == ('a\\"b\\u00e9c', 'a"b\u00e9c')
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,15 @@ from tests.parts.stub import interpreter
 pytestmark = pytest.mark.anyio
 
 FLAG, EQUALS, VARIABLE, HUB, PROXY = (f"s3cr3t-{it}-value" for it in ("1", "2", "3", "4", "5"))
-SECRETS = (FLAG, EQUALS, VARIABLE, HUB, PROXY)
+MEMBER, NESTED, SIGNED, SHELL = (f"s3cr3t-{it}-value" for it in ("6", "7", "8", "9"))
+SECRETS = (FLAG, EQUALS, VARIABLE, HUB, PROXY, MEMBER, NESTED, SIGNED, SHELL)
 GIVEN: dict[str, Any] = {
-    "extra_args": ("--api-key", FLAG, f"--api-key={EQUALS}", "--hf-token", HUB),
+    "extra_args": (
+        *("--api-key", FLAG, f"--api-key={EQUALS}", "--hf-token", HUB),
+        *("--x", f'{{"passphrase": "{MEMBER}", "auth": {{"user": ["{NESTED}"]}}}}'),
+        *("--url", f"https://host/model?se=1&sig={SIGNED}"),
+        *("--run", f"MY_TOKEN={SHELL} serve"),
+    ),
     "env": {"HF_TOKEN": VARIABLE, "HTTPS_PROXY": f"http://user:{PROXY}@proxy:1"},
 }
 
