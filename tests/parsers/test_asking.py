@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.engines import mlx
 from tests.engines import golden
 from tests.parsers.asking import Told, misread, strange_flags, words_of
 
@@ -39,14 +40,15 @@ def test_what_went_elsewhere_is_seen(answer: dict[str, Any], problem: str) -> No
 
 
 def test_flags_that_drifted_are_seen() -> None:
-    ours = {"--model", "--host", "--port", "--decode-concurrency", "--kv-bits"}
-    every = frozenset(ours | {"--trust-remote-code"})
+    every = frozenset(mlx.SPELLING.index) | mlx.SPELLING.harmless.words
     assert strange_flags("mlx", told({}, every)) == []
     assert strange_flags("mlx", told({}, every - {"--kv-bits"})) == ["no flag --kv-bits"]
+    # One of those that anybody may say counts as well.
+    assert strange_flags("mlx", told({}, every - {"--top-k"})) == ["no flag --top-k"]
     # An engine's own flag that is the beginning of one of ours: it would drop ours.
     assert strange_flags("mlx", told({}, every | {"--kv"})) == ["--kv would count as ours"]
     # Where ours is a beginning of two of the engine's, neither can be meant by it.
-    assert strange_flags("mlx", told({}, every | {"--kv-group-size"})) == []
+    assert strange_flags("mlx", told({}, every | {"--kv-bits-x"})) == []
 
 
 @pytest.mark.parametrize("path", golden.cases(), ids=golden.name_of)
