@@ -42,7 +42,7 @@ def test_what_went_elsewhere_is_seen(answer: dict[str, Any], problem: str) -> No
 def test_flags_that_drifted_are_seen() -> None:
     every = frozenset(mlx.SPELLING.index) | mlx.SPELLING.harmless.words
     assert strange_flags("mlx", told({}, every)) == []
-    assert strange_flags("mlx", told({}, every - {"--kv-bits"})) == ["no flag --kv-bits"]
+    assert "no flag --kv-bits" in strange_flags("mlx", told({}, every - {"--kv-bits"}))
     # One of those that anybody may say counts as well.
     assert strange_flags("mlx", told({}, every - {"--top-k"})) == ["no flag --top-k"]
     # An engine's own flag that is the beginning of one of ours: it would drop ours.
