@@ -15,12 +15,9 @@ from supervisor.contracts.device import (
     LostDevice,
     ProbeReport,
     TelemetryField,
-    ThermalInfo,
 )
 from supervisor.contracts.host import SELF, Accelerator, DeviceId, HostProfile
-from supervisor.devices.cpu import CPU_DEVICE
 from supervisor.devices.host import (
-    HostMemory,
     cpu_model,
     host_memory,
     is_wsl,
@@ -30,13 +27,18 @@ from supervisor.devices.mask import visible
 from supervisor.devices.probe import Probe, ProbeAnswer
 from supervisor.devices.prober import Held, Prober
 from supervisor.devices.roots import HOST, Roots
+from supervisor.devices.telling import aged, filled, outdated, own_thermals, placed
 from supervisor.devices.traces import vendors_here
 from supervisor.devices.volumes import sample_volumes
+from supervisor.patience import Overdue
 
 FRESH_NS = 1_000_000_000
 """A snapshot this young answers everybody; nobody needs device memory by the millisecond."""
-TELLING_S = 60.0
-"""What a device measured longer ago than this is not shown any more; that it is there, is."""
+ROUND_S = 5.0
+"""How long a round is waited for: the probe process takes a second of it at most, and the host's
+own files nothing worth mentioning, unless one hangs."""
+FIRST_ROUND_S = 20.0
+"""The same while nothing is known yet; a driver may have to attach to every GPU first."""
 
 _PREFERRED: tuple[Accelerator, ...] = ("cuda", "rocm", "metal", "xpu")
 _FIELDS: tuple[TelemetryField, ...] = (
@@ -56,6 +58,10 @@ Containers = Callable[[Accelerator], Awaitable[tuple[bool, bool]]]
 async def no_containers(accelerator: Accelerator) -> tuple[bool, bool]:
     """On a host that has none."""
     return False, False
+
+
+class DevicesUnknown(Overdue):
+    """No round came back in time, and there is none before it that would do."""
 
 
 class Inventory:
@@ -93,6 +99,7 @@ class Inventory:
         self._model = cpu_model(roots.proc / "cpuinfo")
         self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._round: asyncio.Future[DeviceSnapshot] | None = None
+        self._began = 0
         self._latest: tuple[int, DeviceSnapshot] | None = None
         self._expects: Accelerator | None = None
         self._capable: set[TelemetryField] = {"hostMemory"}
@@ -103,10 +110,12 @@ class Inventory:
     async def snapshot(self, *, fresh: bool = False) -> DeviceSnapshot:
         """All devices and the host; at most a second old, or begun after this call (``fresh``).
 
-        Concurrent callers share one round. One that is cancelled does not end it.
+        Concurrent callers share one round. One that is cancelled does not end it. While a round
+        hangs, what was known is handed out with its age, and nobody waits who comes later. Raises
+        ``DevicesUnknown`` where nothing is known, or nothing that is ``fresh``.
         """
-        if fresh and self._round is not None:
-            await asyncio.wait([self._round])
+        if fresh and self._round is not None and not await self._came(self._round):
+            raise self._unknown()
         now = self._monotonic_ns()
         if self._round is None and not fresh and self._latest and now - self._latest[0] <= FRESH_NS:
             return self._latest[1]
@@ -114,10 +123,31 @@ class Inventory:
             paths = dict.fromkeys((*self._volumes, *self.more_volumes()))
             loop = asyncio.get_running_loop()
             self._round = loop.run_in_executor(self._thread, self._take, paths)
+            self._began = now
             self._round.add_done_callback(lambda done: self._keep(now, done))
         running = self._round
-        await asyncio.wait([running])
-        return running.result()
+        if await self._came(running):
+            return running.result()
+        if fresh or self._latest is None:
+            raise self._unknown()
+        began, known = self._latest
+        return outdated(known, (self._monotonic_ns() - began) / 1e9)
+
+    async def _came(self, running: "asyncio.Future[DeviceSnapshot]") -> bool:
+        """Whether the round came back within the time that it has from its beginning."""
+        limit_s = FIRST_ROUND_S if self._latest is None else ROUND_S
+        left_s = limit_s - self._running_s()
+        done, _ = await asyncio.wait([running], timeout=max(0.0, left_s))
+        return bool(done)
+
+    def _running_s(self) -> float:
+        return (self._monotonic_ns() - self._began) / 1e9
+
+    def _unknown(self) -> DevicesUnknown:
+        return DevicesUnknown(
+            "the devices have not been seen: looking at this host hangs, "
+            f"{self._running_s():.0f} s by now; does a file system hang?"
+        )
 
     @property
     def latest(self) -> DeviceSnapshot | None:
@@ -183,20 +213,20 @@ class Inventory:
         nodes = {node for answer in answers for node in answer.memory_nodes}
         memory = host_memory(self._roots, nodes)
         thermals = tuple(thermal for answer in answers for thermal in answer.thermals)
-        listed = [it for one in held.values() for it in _placed(_aged(one), one.answer.lost)]
+        listed = [it for one in held.values() for it in placed(aged(one), one.answer.lost)]
         probed = visible(listed, self._env)
         merged: dict[DeviceId, AcceleratorInfo] = {}
         for device in (*probed, *(it for answer in told for it in answer.accelerators)):
             merged.setdefault(device.id, device)  # what is probed is known better than declared
         on_host = {name for answer in answers for name in answer.host_memory}
         devices = tuple(
-            replace(_filled(device, memory, thermals, on_host), index=at)
+            replace(filled(device, memory, thermals, on_host), index=at)
             for at, device in enumerate(merged.values())
         )
         storage = sample_volumes(paths, self._roots)
         self._capable.update(*(answer.capabilities for answer in answers))
         self._capable.update(["storage"] if storage else [])
-        thermals += tuple(_own_thermals(devices))
+        thermals += tuple(own_thermals(devices))
         self._capable.update(["temperature"] if thermals else [])
         self._notice(devices, held)
         return DeviceSnapshot(
@@ -238,62 +268,3 @@ def _sample(probe: Probe) -> ProbeAnswer:
         return probe.sample()
     except Exception as error:  # one probe's defect must not hide what the others see
         return ProbeAnswer(state="failed", reason=f"{type(error).__name__}: {error}")
-
-
-def _aged(held: Held) -> Iterable[AcceleratorInfo]:
-    """The devices, marked with their age where they were not seen in this round."""
-    if held.state != "stale":
-        return held.answer.accelerators
-    marked = [replace(it, age_ms=round(held.age_s * 1000)) for it in held.answer.accelerators]
-    if held.age_s <= TELLING_S:
-        return marked
-    return [
-        replace(
-            it,
-            memory_used_bytes=None,
-            utilization_pct=None,
-            temperature_c=None,
-            power_watts=None,
-            processes=UNSET,
-        )
-        for it in marked
-    ]
-
-
-def _placed(devices: Iterable[AcceleratorInfo], lost: tuple[str, ...]) -> Iterable[AcceleratorInfo]:
-    """With the numbers that the vendor's runtime has for them, before any mask is applied: probes
-    list as it does. Where one is lost nobody knows whether the runtime still counts it.
-    """
-    place = 0
-    for device in devices:
-        access = device.access
-        if access is UNSET or access.parent is not None:
-            yield device
-        else:
-            known = None if lost else place
-            yield replace(device, access=replace(access, place=known))
-            place += 1
-
-
-def _own_thermals(devices: Iterable[AcceleratorInfo]) -> Iterable[ThermalInfo]:
-    """NVIDIA's driver is no hardware monitor of the kernel's; the others' are told of already."""
-    for device in devices:
-        if device.vendor == "nvidia" and device.temperature_c is not None:
-            label = f"{device.name} {device.id}"
-            yield ThermalInfo(label=label, celsius=device.temperature_c, source="gpu")
-
-
-def _filled(
-    device: AcceleratorInfo,
-    memory: HostMemory,
-    thermals: Sequence[ThermalInfo],
-    on_host: set[DeviceId],
-) -> AcceleratorInfo:
-    """With the host's figures, where the device's are the host's."""
-    if device.id in on_host:
-        used = memory.total - memory.available
-        device = replace(device, memory_total_bytes=memory.total, memory_used_bytes=used)
-    if device.id == CPU_DEVICE:
-        heat = max((it.celsius for it in thermals if it.source == "cpu"), default=None)
-        device = replace(device, temperature_c=heat)
-    return device

@@ -18,6 +18,7 @@ from supervisor.contracts.engine import ComputeEngineSpec, EngineRuntimeKind
 from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
 from supervisor.contracts.host import SELF, DeviceId, HostProfile
 from supervisor.contracts.instance import RECORD_SCHEMA, InstanceRecord, Supervision
+from supervisor.devices.inventory import DevicesUnknown
 from supervisor.devices.traces import EXPECTED
 from supervisor.engines.places import pci_places
 from supervisor.engines.registry import engine_spec, support_of
@@ -73,7 +74,10 @@ class BookingDesk:
         """With the whole ids of devices that are named by a part, and as many of them as a file
         asks for that the engine will read. Raises ``InvalidLaunch``."""
         order = await self._counted(order)
-        snapshot = await self._house.inventory.snapshot()
+        try:
+            snapshot = await self._house.inventory.snapshot()
+        except DevicesUnknown:
+            return order  # for which ``look`` has the failure
         return spelled_out(order, {device.id for device in snapshot.accelerators})
 
     async def _counted(self, order: Order) -> Order:
@@ -86,7 +90,11 @@ class BookingDesk:
     async def look(self, order: Order) -> Surroundings:
         """Whether the engine runs here, and how. Raises ``Problem``."""
         inventory = self._house.inventory
-        host, snapshot = await inventory.profile(), await inventory.snapshot()
+        try:
+            host, snapshot = await inventory.profile(), await inventory.snapshot()
+        except DevicesUnknown as error:
+            unseen = NoCapacity(need=order.need, free=0, detail=str(error))
+            raise Problem(unseen) from error
         host = _as_leased(host, snapshot, order.devices or ())
         spec, runtime = self._supported(order, host)
         bind_host = order.bind_host

@@ -5,17 +5,21 @@ record that holds it.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import anyio
 
 from supervisor.contracts.device import DeviceSnapshot
 from supervisor.contracts.event import DeviceFound, DeviceLost, Warning_
 from supervisor.contracts.host import DeviceId
+from supervisor.devices.inventory import DevicesUnknown
 from supervisor.lifecycle.house import House
 
 FIRST_LOOK_S = 0.5
 """After the daemon's start, so that the first launch finds the drivers open already."""
 WATCH_S = 15.0
+HOSTS = ("sensors", "host")
+"""Reports that are about no driver of devices."""
 QUIET_S = 60.0
 """Where there is no driver that could have news, but one could still be loaded."""
 
@@ -35,8 +39,13 @@ class DeviceWatch:
             return
         await anyio.sleep(FIRST_LOOK_S)
         while True:
-            snapshot = await inventory.snapshot()
-            drivers = any(it.state != "absent" for it in snapshot.probes if it.probe != "sensors")
+            drivers = False
+            with suppress(DevicesUnknown):  # who launches is told; there is nothing to compare
+                snapshot = await inventory.snapshot()
+                self._tell_troubles(snapshot)  # of a look that hangs, no round tells
+                drivers = any(
+                    it.state != "absent" for it in snapshot.probes if it.probe not in HOSTS
+                )
             await anyio.sleep(WATCH_S if drivers else QUIET_S)
 
     def compare(self, snapshot: DeviceSnapshot) -> None:

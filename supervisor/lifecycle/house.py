@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from supervisor.bus import Bus
 from supervisor.clock import Clock
 from supervisor.contracts.config import Config
+from supervisor.contracts.device import DeviceSnapshot
 from supervisor.contracts.engine import EngineRuntimeKind
 from supervisor.contracts.event import Event
+from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import DockerHandle, HandleReference, ProcessHandle
 from supervisor.contracts.paths import Paths
-from supervisor.devices.inventory import Inventory
+from supervisor.devices.inventory import DevicesUnknown, Inventory
 from supervisor.health.pacing import Pace
 from supervisor.instances.state import Now
 from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
+from supervisor.lifecycle.errors import Unavailable
 from supervisor.logs.keeper import LogKeeper
 from supervisor.models.facts import Library
 from supervisor.patience import Patience
@@ -66,6 +69,20 @@ class House:
             monotonic_ns=self.clock.monotonic_ns(),
             wall=self.clock.wall(),
         )
+
+    async def snapshot(self, *, fresh: bool = False) -> DeviceSnapshot:
+        """The devices, as far as they can be seen. Raises ``Unavailable``."""
+        try:
+            return await self.inventory.snapshot(fresh=fresh)
+        except DevicesUnknown as error:
+            raise Unavailable(str(error)) from error
+
+    async def profile(self) -> HostProfile:
+        """Raises ``Unavailable``."""
+        try:
+            return await self.inventory.profile()
+        except DevicesUnknown as error:
+            raise Unavailable(str(error)) from error
 
     def publish(self, event: Event) -> None:
         self.bus.publish(event)

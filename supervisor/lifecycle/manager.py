@@ -361,20 +361,20 @@ class LocalSupervisor(Supervisor):
         return self._info(Counter(it.state(now) for it in self._roster.here()))
 
     async def profile(self) -> HostProfile:
-        return await self._house.inventory.profile()
+        return await self._house.profile()
 
     async def snapshot(self) -> DeviceSnapshot:
-        return await self._house.inventory.snapshot()
+        return await self._house.snapshot()
 
     async def leases(self) -> DeviceLeases:
-        snapshot = await self._house.inventory.snapshot()
+        snapshot = await self._house.snapshot()
         foreign = await self._strangers.among(snapshot)
         return device_leases(
             snapshot, self._roster.records(), self._desk.withheld(snapshot), foreign
         )
 
     async def engines(self) -> EngineListing:
-        host = await self._house.inventory.profile()
+        host = await self._house.profile()
         return await anyio.to_thread.run_sync(
             engine_listing, host, self._house.config, self._house.inherited_env.get("PATH", "")
         )

@@ -58,8 +58,8 @@ class Pins:
         ``NotDone``.
         """
         _check(params)
-        snapshot = await self._house.inventory.snapshot()
-        profile = await self._house.inventory.profile()
+        snapshot = await self._house.snapshot()
+        profile = await self._house.profile()
         async with self._turn:
             # No wait from here to the entry: that makes the reservation one step.
             if self._roster.taken(params.name):

@@ -5,6 +5,7 @@ it. Nobody waits long for that, and where the driver does not tell, nothing is s
 """
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Literal
 
 import anyio
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from supervisor.contracts.device import DeviceProcess, DeviceSnapshot
 from supervisor.contracts.host import DeviceId
-from supervisor.devices.inventory import Inventory
+from supervisor.devices.inventory import DevicesUnknown, Inventory
 from supervisor.launchers.base import CannotTellError, Running
 
 DeviceMemory = Literal["returned", "left"]
@@ -46,7 +47,7 @@ async def device_memory(
     if not tree:
         return None, ""
     told: list[tuple[DeviceId, DeviceProcess]] | None = None
-    with anyio.move_on_after(RECEIPT_S):
+    with anyio.move_on_after(RECEIPT_S), suppress(DevicesUnknown):
         while True:
             snapshot = await inventory.snapshot(fresh=True)
             if not _tells(snapshot, devices):

@@ -13,6 +13,7 @@ import anyio
 
 from supervisor.contracts.event import Released, Warning_
 from supervisor.contracts.rpc import ReleaseReply
+from supervisor.devices.inventory import DevicesUnknown
 from supervisor.instances.durable import StoreError
 from supervisor.instances.lease import told
 from supervisor.launchers.base import Bearer
@@ -44,8 +45,11 @@ class Vouching:
             cases = await self._quarantine.examine(name)
             if not cases:
                 raise NoSuchInstance(f"there is no hold named {name!r}")
-            living = [*_living(cases), *await self._computing(name)]
-            doubts = [doubt for case in cases for doubt in case.doubts]
+            living, doubts = [*_living(cases)], [it for case in cases for it in case.doubts]
+            try:
+                living += await self._computing(name)
+            except DevicesUnknown as error:
+                doubts.append(str(error))
             if not force:
                 _refuse(name, living, doubts)
             try:

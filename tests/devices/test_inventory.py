@@ -20,11 +20,13 @@ from supervisor.contracts.config import StaticDevice
 from supervisor.contracts.device import DeviceAccess, ThermalInfo
 from supervisor.contracts.host import Accelerator
 from supervisor.devices import host
+from supervisor.devices import inventory as inventory_module
 from supervisor.devices.cpu import CPU_DEVICE, CpuProbe
-from supervisor.devices.inventory import FRESH_NS, TELLING_S, Inventory
+from supervisor.devices.inventory import FRESH_NS, DevicesUnknown, Inventory
 from supervisor.devices.probe import Probe, ProbeAnswer
 from supervisor.devices.prober import Held, Prober
 from supervisor.devices.static import StaticProbe
+from supervisor.devices.telling import TELLING_S
 from tests.devices.trees import roots
 from tests.parts.fake_nvml import FakeNvml, gpu
 
@@ -356,3 +358,78 @@ async def test_the_loop_goes_on_while_devices_are_looked_at(nvml: FakeNvml) -> N
             worst.append(max(gaps))
     shared.close()
     assert min(worst) < 0.005, worst
+
+
+class Stuck(Counting):
+    """A probe whose read hangs in the kernel while its fifo has nobody at the other end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.hangs = False
+        os.mkfifo(path)
+
+    def sample(self) -> ProbeAnswer:
+        super().sample()
+        if self.hangs:
+            self.path.read_bytes()
+        return replace(ProbeAnswer(), accelerators=static("rocm").sample().accelerators)
+
+    def let_go(self) -> None:
+        self.hangs = False
+        with self.path.open("wb"):
+            pass
+
+
+@pytest.mark.anyio
+async def test_a_round_that_hangs_makes_nobody_wait_for_long_and_costs_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was known is handed out with its age; the round counts when it comes back."""
+    monkeypatch.setattr(inventory_module, "ROUND_S", 0.2)
+    stuck, clock = Stuck(tmp_path / "fifo"), Hands()
+    shared = inventory(stuck, clock=clock)
+    known = await shared.snapshot()
+    stuck.hangs = True
+    clock.ns += 5 * FRESH_NS
+    try:
+        with anyio.fail_after(5):
+            old = await shared.snapshot()
+        assert [it.id for it in old.accelerators] == [it.id for it in known.accelerators]
+        assert [it.age_ms for it in old.accelerators] == [5_000]
+        assert old.sampled_at == known.sampled_at
+        assert [(it.probe, it.state) for it in old.probes] == [("host", "stale")]
+        clock.ns += 60 * FRESH_NS
+        before = time.monotonic()
+        for _ in range(50):
+            old = await shared.snapshot()
+        assert time.monotonic() - before < 0.2, "who comes later does not wait again"
+        with pytest.raises(DevicesUnknown):
+            await shared.snapshot(fresh=True)
+        assert len(stuck.threads) == 2
+        assert (await shared.profile()).accelerator == "rocm"
+    finally:
+        stuck.let_go()
+    with anyio.fail_after(5):
+        while (again := await shared.snapshot()).probes:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    assert again.accelerators[0].age_ms is UNSET
+
+
+@pytest.mark.anyio
+async def test_where_nothing_was_ever_known_the_failure_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory_module, "FIRST_ROUND_S", 0.05)
+    stuck = Stuck(tmp_path / "fifo")
+    stuck.hangs = True
+    shared = inventory(stuck)
+    try:
+        for ask in (shared.snapshot, shared.profile):
+            with anyio.fail_after(5), pytest.raises(DevicesUnknown, match="have not been seen"):
+                await ask()
+    finally:
+        stuck.let_go()
+    while shared.latest is None:  # noqa: ASYNC110
+        await anyio.sleep(0.01)
+    assert (await shared.snapshot()).accelerators

@@ -3,19 +3,25 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from supervisor.contracts.device import DeviceProcess
-from supervisor.contracts.failure import SpawnFailed
+from supervisor.contracts.failure import NoCapacity, SpawnFailed
+from supervisor.devices import inventory
+from supervisor.devices.cpu import CpuProbe
+from supervisor.devices.probe import ProbeAnswer
+from supervisor.devices.static import StaticProbe
 from supervisor.launchers.process import census, identity
 from supervisor.launchers.process.census import CensusTaker, ScanFailedError
 from supervisor.lifecycle import prepare, strangers
+from supervisor.lifecycle.errors import Unavailable
 from supervisor.lifecycle.house import LOOKERS
 from supervisor.patience import Patience
-from tests.lifecycle.house import A, Home
+from tests.lifecycle.house import CARDS, A, Home, opened, until
 from tests.lifecycle.test_strangers import Driver, host
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +87,7 @@ async def test_models_on_a_mount_that_hangs(
 
 
 async def test_strangers_stuck_in_a_driver(
-    hang: Hang, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    hang: Hang, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """They hold up no look at a model: launches go on while nobody can be told a stranger."""
     monkeypatch.setattr(strangers, "_read", hang)
@@ -122,3 +128,51 @@ async def test_identities_that_cannot_be_read(hang: Hang, monkeypatch: pytest.Mo
     for _ in range(8):
         assert await identity._patient_nonce(1) is None
     assert hang.most == 3
+
+
+class Disk:
+    """A host whose look hangs when it is told to, as in a file system that is stuck."""
+
+    def __init__(self) -> None:
+        self.hang: Hang | None = None
+
+    def sample(self) -> ProbeAnswer:
+        return self.hang() if self.hang else StaticProbe(CARDS).sample()
+
+
+async def test_a_look_at_the_host_that_hangs_keeps_no_launch_waiting(
+    hang: Hang, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With what is known it goes on; where nothing is, it fails in its own typed way."""
+    monkeypatch.setattr(inventory, "ROUND_S", 0.2)
+    monkeypatch.setattr(inventory, "FRESH_NS", 0)
+    disk = Disk()
+    async with opened(tmp_path, probes=(disk, CpuProbe("a processor"))) as home:
+        await home.supervisor.snapshot()
+        disk.hang = hang
+        await home.launch(devices=(A,))
+        assert isinstance(await home.refused("y", devices=(A,)), NoCapacity)
+        assert (await home.supervisor.snapshot()).probes[-1].state == "stale"
+        await home.stop()
+        disk.hang = None
+        hang.let_go()
+
+
+async def test_a_look_at_the_host_that_never_came_back(
+    hang: Hang, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(inventory, "FIRST_ROUND_S", 0.1)
+    monkeypatch.setattr(inventory, "FRESH_NS", 0)
+    disk = Disk()
+    disk.hang = hang
+    async with opened(tmp_path, probes=(disk, CpuProbe("a processor"))) as home:
+        failure = await home.refused(devices=(A,))
+        assert isinstance(failure, NoCapacity)
+        assert "looking at this host hangs" in str(failure.detail)
+        for ask in (home.supervisor.snapshot, home.supervisor.leases, home.supervisor.profile):
+            with pytest.raises(Unavailable, match="looking at this host hangs"):
+                await ask()
+        disk.hang = None
+        hang.let_go()
+        await until(lambda: home.house.inventory.latest is not None)
+        await home.again(devices=(A,))
