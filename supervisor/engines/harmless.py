@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.engines.devices import DEVICE_VARIABLES
+from supervisor.engines.secrets import mask_argv
 from supervisor.engines.spelling import MANY, Grammar, Says, Spelling, names
 from supervisor.engines.words import dashed, flag_word
 
@@ -60,7 +61,7 @@ def judge(
     while position < len(args):
         word, flag = args[position], flag_word(args[position])
         if flag is None or (flag.separator and flag.separator != "="):
-            return Judged(f"the word {word[:80]!r}")
+            return Judged(f"the word {mask_argv((word,))[0][:80]!r}")
         name = _spelled(grammar, flag.name)
         if name not in takes:
             return Judged(flag.name[:80])

@@ -5,7 +5,7 @@ what that user does.
 
 Looked at is what the client itself says: what a recipe says stands in the config, where an admin
 put it. That holds for the recipe as it stands. Beside another model, engine or way to run it, the
-recipe's own words are looked at as the client's.
+recipe's own words are looked at as the client's; so they are beside a file of the client's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from supervisor.contracts.config import AccessConfig, Config
+from supervisor.contracts.engine import EngineId
 from supervisor.contracts.instance import LaunchParams
 from supervisor.engines.harmless import HARMLESS_ENV, Judged, judge
 from supervisor.engines.registry import SPELLINGS
@@ -38,13 +39,18 @@ async def within_bounds(params: LaunchParams, config: Config, looking: Patience)
     ``NotDone`` where a path cannot be followed in time.
     """
     order = resolve(params, config.recipes)  # a launch that makes no sense is told so first
-    said = _said(params, config)
-    judged = _judged(said, config.access, order.params)
+    said, judged = params, _judged(params, config.access, order.engine)
+    if judged.files or any(getattr(params, name) is not UNSET for name in _WHAT_IT_IS):
+        said = with_recipe(params, config.recipes)
+        judged = _judged(said, config.access, order.engine)
     if why := next(_beyond(said, params, config.access, judged), None):
         raise Forbidden(why)
-    paths = [] if said.model_path is UNSET else [said.model_path]
     args = list(said.extra_args or ())
-    paths += (args[position][start:] for position, start in judged.files)
+    files = [args[position][start:] for position, start in judged.files]
+    for path in files:
+        if not path.startswith("/") or "," in path:  # engines split it there
+            raise Forbidden(f"among the arguments {path!r} is not the absolute path of one file")
+    paths = files if said.model_path is UNSET else [said.model_path, *files]
     if not paths:
         return params
     real = await _followed(paths, config.access.model_roots, looking)
@@ -55,17 +61,10 @@ async def within_bounds(params: LaunchParams, config: Config, looking: Patience)
     return replace(params, extra_args=tuple(args)) if judged.files else params
 
 
-def _said(params: LaunchParams, config: Config) -> LaunchParams:
-    """What the client answers for."""
-    changed = any(getattr(params, name) is not UNSET for name in _WHAT_IT_IS)
-    return with_recipe(params, config.recipes) if changed else params
-
-
-def _judged(said: LaunchParams, access: AccessConfig, whole: LaunchParams) -> Judged:
-    assert whole.engine, "resolve has seen to it"
-    listed: tuple[str, ...] = getattr(access.args, whole.engine)
+def _judged(said: LaunchParams, access: AccessConfig, engine: EngineId) -> Judged:
+    listed: tuple[str, ...] = getattr(access.args, engine)
     trusting = said.options is not UNSET and said.options.trust_remote_code is True
-    return judge(SPELLINGS[whole.engine], said.extra_args or (), listed, trusting=trusting)
+    return judge(SPELLINGS[engine], said.extra_args or (), listed, trusting=trusting)
 
 
 def _beyond(
@@ -115,7 +114,4 @@ async def _followed(paths: Sequence[str], roots: tuple[str, ...], looking: Patie
 
 
 def _all_inside(paths: Sequence[str], roots: tuple[str, ...]) -> list[str]:
-    for path in paths:
-        if not path.startswith("/") or "," in path or "\0" in path:
-            raise Outside(path)  # relative to who knows what; several, where the engine splits it
     return [inside(path, roots) for path in paths]

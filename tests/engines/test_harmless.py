@@ -91,6 +91,10 @@ def test_a_word_is_only_a_value_where_a_flag_takes_one() -> None:
     )
 
 
+def test_a_refusal_shows_no_secret() -> None:
+    assert beyond("llamacpp", "--api-key S3KR1T") == "the word '--api-key ***'"
+
+
 def test_sglang_knows_no_underscores_and_neither_do_we() -> None:
     assert beyond("sglang", "--log_level", "x") == "--log_level"
 

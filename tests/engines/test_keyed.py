@@ -1,4 +1,4 @@
-"""Secrets that a text itself calls so, and ordinary words beside them that stay as they are."""
+"""Secrets that a text itself calls so, and ordinary words beside them that stay (ARG-4)."""
 
 import json
 import time

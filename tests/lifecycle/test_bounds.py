@@ -89,7 +89,6 @@ async def test_what_is_ordinary_is_as_it_was(bounded: Bounded) -> None:
         ({"engine": "mlx", "options": ServingOptions(trust_remote_code=True)}, "access.args"),
         ({"model_path": "/etc/passwd"}, "access.model-roots"),
         ({"extra_args": ("--mmproj", "/etc/passwd")}, "access.model-roots"),
-        ({"extra_args": ("--mmproj", "relative.gguf")}, "access.model-roots"),
     ],
 )
 async def test_what_is_beyond_names_its_bound(
@@ -172,6 +171,14 @@ async def test_but_not_for_another_launch_than_it_is(
     assert "--trust-remote-code" in text or "VLLM_PLUGINS" in text
 
 
+async def test_nor_for_a_file_of_the_clients(bounded: Bounded) -> None:
+    """A tokenizer's code is run with the model's."""
+    args = ("--tokenizer", str(bounded.model))
+    access = bounded.access(images=("*",), env=("*",))
+    await bounded(engine="vllm", extra_args=args)
+    assert "model-roots" in await bounded.refuses(access, recipe="r", extra_args=args)
+
+
 async def test_the_path_that_is_launched_is_the_one_that_was_looked_at(
     bounded: Bounded, tmp_path: Path
 ) -> None:
@@ -191,7 +198,8 @@ async def test_the_path_that_is_launched_is_the_one_that_was_looked_at(
 async def test_a_list_of_files_is_not_taken_for_one(bounded: Bounded) -> None:
     """llama-server splits it at the comma, and reads the second."""
     listed = f"{bounded.root}/m.gguf,/etc/passwd"
-    assert "access.model-roots" in await bounded.refuses(extra_args=("--lora", listed))
+    for path in (listed, "relative.gguf", ""):
+        assert "absolute path of one file" in await bounded.refuses(extra_args=("--lora", path))
 
 
 async def test_a_launch_that_makes_no_sense_is_told_so_first(bounded: Bounded) -> None:
