@@ -12,7 +12,7 @@ import pytest
 from supervisor.contracts.config import Config, DevicesConfig
 from supervisor.contracts.event import Launching, Ready, Reserved, Spawned, Stopped
 from supervisor.contracts.failure import ExitedEarly
-from supervisor.lifecycle.errors import LaunchRefused, NoSuchInstance, WaitTimedOut
+from supervisor.lifecycle.errors import HasEnded, LaunchRefused, NoSuchInstance, WaitTimedOut
 from tests.lifecycle.house import CARDS, POOL, A, B, Home, opened
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +207,7 @@ async def test_waiting_for_ready(home: Home) -> None:
     assert view.state == "ready"
     assert (await home.supervisor.wait("x", nonce=None, until="ready", timeout_ms=0)) == view
     await home.stop()
-    with pytest.raises(NoSuchInstance):
+    with pytest.raises(HasEnded):
         await home.supervisor.wait("x", nonce=None, until="ready", timeout_ms=0)
 
 
