@@ -148,6 +148,7 @@ class StopIncomplete(EventBody, frozen=True, kw_only=True, tag="stop-incomplete"
     """Something survived even KILL; the devices stay held."""
 
     survivors: tuple[MemberProcess, ...]
+    """Empty where the tree was told to end, and who is left of it cannot be known."""
     devices: tuple[DeviceId, ...]
 
 

@@ -120,7 +120,8 @@ class Running(ABC):
 
         Returns when no member is left, or when even KILL did not help (``survivors``). With the
         main process dead already, its members are asked and killed just so. Never signals what
-        is not proved to be ours; raises ``NotOursError`` or ``CannotTellError`` instead.
+        is not proved to be ours; raises ``NotOursError`` or ``CannotTellError`` instead, which say
+        that nothing was sent. Once anything was, or may have been, it is ``StopUnfinishedError``.
         """
 
     def hasten(self, grace_ms: int) -> None:  # noqa: B027 - a launcher that cannot, lets it go on
@@ -198,6 +199,13 @@ class NotOursError(Exception):
 
 class CannotTellError(Exception):
     """It cannot be known whether the handle is ours, so nothing is done to it."""
+
+
+class StopUnfinishedError(Exception):
+    """The tree was told to end, and now nobody can say who is left of it.
+
+    The stop cannot be taken back; calling it again goes on with it.
+    """
 
 
 class Launcher(ABC):

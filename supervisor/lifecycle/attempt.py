@@ -30,7 +30,15 @@ from supervisor.health.outcome import Ready as Answered
 from supervisor.health.pacing import RELAXED_S
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import wait_ready
-from supervisor.launchers.base import Exit, Gated, Launcher, Running, SpawnError, StopReceipt
+from supervisor.launchers.base import (
+    Exit,
+    Gated,
+    Launcher,
+    Running,
+    SpawnError,
+    StopReceipt,
+    StopUnfinishedError,
+)
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.ledger import Ledger
 from supervisor.lifecycle.loading import Loading
@@ -63,6 +71,12 @@ class Attempt:
         self.ended_ns: int | None = None
         """When a daemon saw the main process end, or set out to end it."""
         self.stuck: tuple[MemberProcess, ...] = ()
+        self.found = False
+        """A record named it, and this daemon has not said yet that it adopted it."""
+        self.met = False
+        """This daemon saw it live."""
+        self.told_to_end = False
+        """A signal reached its tree, or may have: from then on it is not left up."""
 
     @property
     def health(self) -> HealthView:
@@ -117,6 +131,7 @@ class Attempt:
             self._gated = None
             raise Problem(_spawn_failed(error)) from error
         self._gated = None
+        self.met = True
         self._keep_log()
         ledger.publish(Spawned(ref=self.running.ref, log_path=ticket.log_path))
         self._house.at("spawned")
@@ -131,8 +146,10 @@ class Attempt:
             self.running = await launcher.attach(
                 ref, self._ledger.record.nonce, supervision.cgroup, supervision.log_path
             )
+            self.found = True
             self._keep_log()
         self.liveness = await self.running.liveness()
+        self.met |= self.liveness == "alive"
         return self.liveness
 
     async def found_exit(self) -> Exit:
@@ -307,8 +324,9 @@ class Attempt:
     async def clear_tree(self, grace_ms: int, on_stuck: Callable[[], None]) -> StopReceipt:
         """End every process of the tree, and return when none is left, however long it takes.
 
-        Raises ``NotOursError`` or ``CannotTellError`` where nothing may be touched. What survives
-        even KILL keeps its devices: ``on_stuck`` is called once, and the wait goes on.
+        Raises ``NotOursError`` or ``CannotTellError`` where nothing may be touched, and
+        ``StopUnfinishedError`` where it was and now cannot be followed. What survives even KILL
+        keeps its devices: ``on_stuck`` is called once, and the wait goes on.
         """
         running = self._need_running()
         if self.liveness == "gone":
@@ -317,7 +335,11 @@ class Attempt:
             self.ended_ns = self._house.clock.monotonic_ns()
         inventory, devices = self._house.inventory, self._ledger.record.devices
         tree = await tree_on_devices(inventory, devices, running)
-        receipt = await running.stop(self._style, grace_ms)
+        try:
+            receipt = await running.stop(self._style, grace_ms)
+        except StopUnfinishedError:
+            self.told_to_end = True
+            raise
         self.exit = self.exit or receipt.exit
         if receipt.swept:
             devices = self._ledger.record.devices

@@ -8,9 +8,15 @@ from typing import Any
 import anyio
 from msgspec import UNSET
 
+from supervisor.contracts.event import StopIncomplete as StopIncompleteEvent
 from supervisor.contracts.event import Stopped, Stopping
 from supervisor.contracts.failure import ExitedEarly
-from supervisor.launchers.base import CannotTellError, NotOursError, StopReceipt
+from supervisor.launchers.base import (
+    CannotTellError,
+    NotOursError,
+    StopReceipt,
+    StopUnfinishedError,
+)
 from supervisor.lifecycle.ending import MANNERS, Cause, Command
 from supervisor.lifecycle.errors import CannotTell, NotOurs, StopIncomplete
 from supervisor.lifecycle.life import Life
@@ -18,6 +24,8 @@ from supervisor.lifecycle.life import Life
 EARLY_EXIT_GRACE_MS = 5_000
 """What the members of a tree get to leave by themselves once their main process is gone."""
 UNKNOWN_RECHECK_S = 10.0
+INSIST_S = 0.5
+"""Between two tries at a tree that has to go; doubled each time, up to ``UNKNOWN_RECHECK_S``."""
 
 
 class Down:
@@ -30,7 +38,7 @@ class Down:
         """End the whole tree of the present attempt, whatever it got hold of, and say so.
 
         An exit is news at once; every other failure is told when all of it is undone. False where
-        a ready engine may not be touched: it goes on as if nobody had asked.
+        a ready engine may not be touched, and was not: it goes on as if nobody had asked.
         """
         life, manner = self._life, MANNERS[cause.reason]
         failed = cause.failure if cause.reason == "failure" else None
@@ -41,12 +49,14 @@ class Down:
             await life.attempt.undo_opening()
         if life.attempt.running is not None:
             grace_ms = self._grace_ms(cause.grace_ms)
+            # An earlier daemon, or an earlier run of this task, may have sent a signal already.
+            life.attempt.told_to_end |= life.supervision.intent == "stopping"
             if manner.recorded:
                 await self._record(cause, grace_ms)
             if manner.told and Stopped not in life.ledger.told:
                 life.ledger.publish(Stopping(grace_ms=grace_ms, reason=cause.reason))
             life.house.at("stopping" if manner.told else "unwinding")
-            receipt = await self._clear(grace_ms, insists=manner.insists)
+            receipt = await self.clear_tree(grace_ms, insists=manner.insists)
             if receipt is None:
                 await self._leave_up()
                 return False
@@ -56,31 +66,53 @@ class Down:
             life.tell_failure(failed)
         return True
 
-    async def clear_tree(self, grace_ms: int) -> StopReceipt | None:
-        """End every process of the instance. ``None`` where it may not be touched."""
-        life = self._life
+    async def clear_tree(self, grace_ms: int, *, insists: bool = False) -> StopReceipt | None:
+        """End every process of the instance. ``None`` where it may not be touched, and was not.
+
+        Who ``insists`` is not let go before the tree is gone; nor is anybody whose tree was told to
+        end, for it is not known what of it still serves.
+        """
         receipt: StopReceipt | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._heed, grace_ms)
-            try:
-                receipt = await life.attempt.clear_tree(grace_ms, self._on_stuck)
-            except (NotOursError, CannotTellError) as error:
-                life.doubt(f"the stop was refused: {error}")
-                kind = NotOurs if isinstance(error, NotOursError) else CannotTell
-                life.refusal = kind(f"{life.name} was not touched: {error}")
+            receipt = await self._clear(grace_ms, insists=insists)
             group.cancel_scope.cancel()
         return receipt
 
     async def _clear(self, grace_ms: int, *, insists: bool) -> StopReceipt | None:
-        """As ``clear_tree``; who insists is not let go before the tree is gone."""
-        life = self._life
-        # Nothing tells when a handle that could not be judged can be.
-        while (receipt := await self.clear_tree(grace_ms)) is None and insists:
+        life, pause_s = self._life, INSIST_S
+        until_s = anyio.current_time() + grace_ms / 1_000
+        # Nothing tells when a tree that could not be judged can be.
+        while (receipt := await self._try_to_clear(grace_ms)) is None:
+            if not (insists or life.attempt.told_to_end):
+                return None
             life.held_back = True
             self._answer_for_failure()
-            await anyio.sleep(UNKNOWN_RECHECK_S)
+            await anyio.sleep(min(pause_s, UNKNOWN_RECHECK_S))
+            pause_s *= 2
+            grace_ms = max(0, round((until_s - anyio.current_time()) * 1_000))
         life.held_back = False
         return receipt
+
+    async def _try_to_clear(self, grace_ms: int) -> StopReceipt | None:
+        life = self._life
+        try:
+            return await life.attempt.clear_tree(grace_ms, self._on_stuck)
+        except (NotOursError, CannotTellError, StopUnfinishedError) as error:
+            if life.attempt.told_to_end:
+                life.doubt(f"the stop is not finished: {error}")
+                life.ledger.tell_once(
+                    StopIncompleteEvent(survivors=(), devices=life.record.devices)
+                )
+                life.refusal = StopIncomplete(
+                    f"{life.name} was told to end, and who is left of it cannot be known: {error}; "
+                    "its devices stay held, and this is tried again"
+                )
+            else:
+                life.doubt(f"the stop was refused: {error}")
+                kind = NotOurs if isinstance(error, NotOursError) else CannotTell
+                life.refusal = kind(f"{life.name} was not touched: {error}")
+            return None
 
     async def _record(self, cause: Cause, grace_ms: int) -> None:
         """So that the next daemon goes on with it, and gives it no more time than this one."""
@@ -106,6 +138,7 @@ class Down:
             )
         )
         life.command = None
+        life.fresh = False
         life.tell()
 
     def _tell_stopped(self, receipt: StopReceipt, *, again: bool) -> None:

@@ -215,27 +215,26 @@ class Instance:
     async def _try(self) -> LaunchFailure | None:
         """One attempt, to the end of its tree. Says how it failed, if it was not told to end."""
         life = self._life
-        try:
-            found = not life.fresh and await self._up.attach()
-            life.become_known()
-            with life.interruptible():
-                if life.fresh:
-                    await self._up.launch()
-                else:
-                    await self._up.take_up(found)
-            cause = await self._stay()
-        except Problem as problem:
-            cause = life.failed(problem.failure)
-        while not await self._down.bring_down(cause):
-            cause = await self._stay()
-        return cause.failure
+        while True:
+            try:
+                if not life.fresh:
+                    await self._up.attach()
+                life.become_known()
+                with life.interruptible():
+                    await (self._up.launch() if life.fresh else self._up.take_up())
+                cause = await self._stay()
+            except Problem as problem:
+                cause = life.failed(problem.failure)
+            if await self._down.bring_down(cause):
+                return cause.failure
+            # It was not touched, so it is taken up again: perhaps it was not even judged before.
 
     async def _stay(self) -> Cause:
         """With a ready engine, until there is a cause to bring it down."""
         life, attempt = self._life, self._life.attempt
         if cause := life.cause:
             return cause
-        if attempt.liveness == "gone":
+        if attempt.liveness == "gone" and not attempt.met:
             return await self._reaped()
         with life.interruptible():
             unwell = await attempt.watch(self._unhealthy_limit, self._tell_exit)

@@ -40,9 +40,9 @@ class Up:
     async def launch(self) -> None:
         """Returns at readiness. Raises ``Problem``."""
         life, ledger = self._life, self._life.ledger
-        if self._preparation is None:
-            self._preparation = await self._prepare(life.record)
-        preparation = self._preparation
+        # What a launch was prepared with is of its own time: devices come and go until a retry.
+        preparation, self._preparation = self._preparation, None
+        preparation = preparation or await self._prepare(life.record)
         if not life.reserved:
             await ledger.write_or_fail(life.record)
             record = life.record
@@ -95,22 +95,21 @@ class Up:
 
     # ── a record ─────────────────────────────────────────────────────────────
 
-    async def attach(self) -> bool:
-        """Get hold of what the record names; whether that is news to this daemon.
+    async def attach(self) -> None:
+        """Get hold of what the record names.
 
         No command cuts this short: who ends an instance must know first whether it has an engine.
         """
         attempt, ref = self._life.attempt, self._life.record.ref
         launcher = None if ref is None else self._life.house.launcher_of(ref)
         if ref is None or launcher is None or attempt.opening:
-            return False
-        news = attempt.running is None
+            return
         await attempt.attach(launcher, ref)
         self._life.house.at("attached")
-        return news
 
-    async def take_up(self, found: bool) -> None:
-        """A record that an earlier daemon, or an earlier run of this task, left.
+    async def take_up(self) -> None:
+        """A record that an earlier daemon, or an earlier run of this task, left; or one whose
+        engine could not be stopped.
 
         Returns once it is ready, or as soon as there is a cause to bring it down. Raises
         ``Problem``.
@@ -137,7 +136,8 @@ class Up:
             if not life.ready:
                 raise Problem(await exited_early(life.house, life.ledger, attempt.exit))
         else:
-            if found:
+            if attempt.found:
+                attempt.found = False
                 devices, port = life.record.devices, life.record.port
                 life.ledger.publish(Adopted(ref=ref, devices=devices, port=port))
             if not life.ready:

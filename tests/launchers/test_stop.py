@@ -1,7 +1,7 @@
 """Trees: who is found to be in one, and how all of it ends."""
 
 # Short looks at /proc and at children of the test, which block nothing for long.
-# ruff: noqa: ASYNC110
+# ruff: noqa: ASYNC110, ASYNC240
 
 import os
 import signal
@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from supervisor.contracts.engine import StopStyle
-from supervisor.launchers.base import CannotTellError, Exit, Running
+from supervisor.launchers.base import CannotTellError, Exit, Running, StopUnfinishedError
 from supervisor.launchers.process import census
+from supervisor.launchers.process.census import CensusTaker, ScanFailedError
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.procfs import read_stat
 from tests.launchers.conftest import (
@@ -280,6 +281,47 @@ async def test_a_proc_that_hides_the_engine_ends_nothing(
         assert await running.liveness() == "alive"
         assert await running.owns_socket(2**31) == "unknown"
     assert alive(ground.pid(running))
+
+
+async def test_a_stop_that_loses_sight_of_the_tree_says_that_it_began(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was asked already is not asked twice: for some engines that means something else."""
+    terms = ground.folder / "terms"
+    program = (
+        "import signal, sys, time\n"
+        f"def note(*_): open({str(terms)!r}, 'a').write('t')\n"
+        "signal.signal(signal.SIGTERM, note)\n"
+        f"open({str(terms)!r}, 'w').close()\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    running = await ground.start(interpreter(), "-c", program)
+    await appears(terms)
+
+    async def fails(_: CensusTaker) -> None:
+        raise ScanFailedError
+
+    async with anyio.create_task_group() as group:
+
+        async def blind() -> None:
+            await until_written(terms, "t")
+            monkeypatch.setattr(CensusTaker, "take", fails)
+
+        group.start_soon(blind)
+        with pytest.raises(StopUnfinishedError):
+            await running.stop(PATIENT, 500)
+    with pytest.raises(StopUnfinishedError):
+        await running.stop(PATIENT, 0)
+    monkeypatch.undo()
+    receipt = await running.stop(PATIENT, 300)
+    assert receipt.exit == Exit(None, "SIGKILL")
+    assert terms.read_text() == "t"
+
+
+async def until_written(path: Path, text: str) -> None:
+    with anyio.fail_after(SOON_S):
+        while path.read_text() != text:
+            await anyio.sleep(0.01)
 
 
 async def test_a_cancelled_stop_kills_nobody(ground: Ground) -> None:

@@ -22,6 +22,7 @@ from supervisor.launchers.base import (
     Running,
     SpawnTicket,
     StopReceipt,
+    StopUnfinishedError,
     Trace,
 )
 from tests.lifecycle.squatter import Squatter
@@ -70,6 +71,9 @@ class MemoryEngine:
 
     def be_unknowable(self) -> StopReceipt:
         raise CannotTellError("nothing proves that it is ours")
+
+    def be_lost_sight_of(self) -> StopReceipt:
+        raise StopUnfinishedError("the processes of this host cannot be read")
 
 
 class MemoryRunning(Running):

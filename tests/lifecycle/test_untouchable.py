@@ -4,14 +4,19 @@ Told by an in-memory launcher, for no real process does these things when asked.
 """
 
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
 
 from supervisor.contracts.event import (
+    Adopted,
     Event,
     Exited,
     LaunchFailed,
+    Ready,
+    Reaped,
+    Restarting,
     Spawned,
     StopIncomplete,
     Stopped,
@@ -206,4 +211,83 @@ async def test_a_cancel_of_what_cannot_be_judged_is_refused(
         assert await home.holders() == {A: ["x"]}
         assert len(home.of(LaunchFailed)) == 1, "whoever waits for the launch gets an answer"
         engine.on_stop = engine.obey
+        await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart"])
+async def test_a_stop_that_loses_sight_of_its_tree_is_not_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: Literal["stop", "restart"]
+) -> None:
+    """TERM was sent: the engine may be on its way out, and must not count as running again."""
+    tune(monkeypatch, **FAST)
+    launcher = MemoryLauncher()
+    async with opened(tmp_path, launcher=launcher) as home:
+        await home.launch(devices=(A,), restart="on-failure")
+        [engine] = launcher.engines
+        engine.on_stop = engine.be_lost_sight_of
+        with anyio.fail_after(5), pytest.raises(errors.StopIncomplete):
+            await getattr(home.supervisor, verb)("x", nonce=None, grace_ms=0)
+        engine.die(Exit(0, None), STUCK)
+        await anyio.sleep(0.3)
+        assert len(engine.graces) > 2, "it is tried again"
+        record = home.record_on_disk()
+        assert record.supervision
+        assert record.supervision.intent == "stopping"
+        assert await home.holders() == {A: ["x"]}
+        assert len(home.of(StopIncomplete)) == 1
+        assert not home.of(Stopped) + home.of(Restarting) + home.of(Exited)
+        engine.on_stop = engine.obey
+        await home.seen(Stopped)
+        if verb == "restart":
+            await home.seen(Ready, times=2)
+            await home.stop()
+        await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)
+        assert len(home.of(Restarting)) == (verb == "restart")
+        assert home.of(Exited) == []
+
+
+async def test_a_stop_that_a_daemon_began_is_not_taken_back_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record does not say whether the signal went out; so it may have."""
+    tune(monkeypatch, **FAST)
+    launcher = MemoryLauncher()
+    async with opened(tmp_path, launcher=launcher, clean=False) as home:
+        await home.launch(devices=(A,), restart="on-failure")
+        [engine] = launcher.engines
+        engine.on_stop = engine.be_lost_sight_of
+        assert isinstance(await refused_stop(home), errors.StopIncomplete)
+    engine.on_stop = engine.be_unknowable
+    async with opened(tmp_path, launcher=launcher) as home:
+        assert isinstance(await refused_stop(home), errors.StopIncomplete)
+        await anyio.sleep(0.3)
+        assert home.supervisor.get("x").intent == "stopping"
+        assert await home.holders() == {A: ["x"]}
+        engine.on_stop = engine.obey
+        await home.seen(Stopped)
+        await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)
+
+
+async def test_who_could_not_be_judged_is_judged_again_after_a_refused_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune(monkeypatch, **FAST)
+    launcher = MemoryLauncher()
+    async with opened(tmp_path, launcher=launcher, clean=False) as home:
+        view = await home.launch(devices=(A,))
+    [engine] = launcher.engines
+    engine.unjudged, engine.on_stop = True, engine.be_unknowable
+    async with opened(tmp_path, launcher=launcher) as home:
+        await home.seen(Warning_)
+        assert isinstance(await refused_stop(home), CannotTell)
+        assert home.of(Adopted) == []
+        engine.unjudged = False
+        assert (await home.seen(Adopted)).ref == view.record.ref
+        assert isinstance(await refused_stop(home), CannotTell)
+        await anyio.sleep(0.2)
+        assert len(home.of(Adopted)) == 1
+        engine.on_stop = engine.obey
+        engine.die(Exit(3, None))
+        assert (await home.seen(Exited)).exit_code == 3
+        assert home.of(Reaped) == []
         await home.supervisor.wait("x", nonce=None, until="exited", timeout_ms=5_000)

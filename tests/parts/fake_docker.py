@@ -36,6 +36,8 @@ class FakeDocker:
         """What pulls said of who asks."""
         self.deaf = False
         """It does not end by itself, and takes a while to die of KILL."""
+        self.falls_silent = False
+        """Once it was asked to signal the container, it answers nothing more."""
         self.died = asyncio.Event()
         self.signals: list[str] = []
         self.empty_waits = 0
@@ -47,6 +49,9 @@ class FakeDocker:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path.removeprefix("/v1.41")
         self.requests.append(f"{request.method} {path}")
+        if self.falls_silent and self.signals:
+            assert request.transport is not None
+            request.transport.abort()
         match request.method, path.strip("/").split("/"):
             case "GET", ["version"]:
                 return web.json_response(VERSION)

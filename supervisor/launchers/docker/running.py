@@ -14,6 +14,7 @@ from supervisor.launchers.base import (
     NotOursError,
     Running,
     StopReceipt,
+    StopUnfinishedError,
 )
 from supervisor.launchers.docker.engine import EngineDown, EngineRefused
 from supervisor.launchers.docker.facts import Container
@@ -40,6 +41,8 @@ class DockerRunning(Running):
         self._stopping = anyio.Lock()
         self._grace = Grace()
         self._proved: tuple[float, tuple[int, str]] | None = None
+        self._told = False
+        """A stop sent it something, or removed it, or may have: no answer is no refusal."""
         self._direct = False
         """It is on the host's network, where its own processes hold the port."""
 
@@ -102,9 +105,9 @@ class DockerRunning(Running):
             try:
                 return await self._stop(style, grace_ms / 1000)
             except EngineDown as error:
-                raise CannotTellError(str(error)) from error
+                raise self._broken_off(str(error)) from error
             except EngineRefused as error:
-                raise CannotTellError(
+                raise self._broken_off(
                     f"the container engine refuses to end {self.ref.container[:12]}: {error}"
                 ) from error
             finally:
@@ -131,7 +134,7 @@ class DockerRunning(Running):
             return StopReceipt(exit=None, killed=killed, survivors=await self._left(seen))
         await self._watch.settle(_exit(seen))
         if seen is not None and not await self._cleared():
-            raise CannotTellError(f"the container {self.ref.container[:12]} could not be removed")
+            raise self._broken_off(f"the container {self.ref.container[:12]} could not be removed")
         return StopReceipt(exit=self._watch.exit, killed=killed)
 
     async def _ours(self) -> Container | None:
@@ -172,7 +175,15 @@ class DockerRunning(Running):
         return (MemberProcess(pid=seen.state.pid, name=seen.name.lstrip("/")),)
 
     async def _signal(self, signal: str) -> None:
-        await self._leniently(self._engine.kill(self.ref.container, signal))
+        told, self._told = self._told, True
+        try:
+            await self._leniently(self._engine.kill(self.ref.container, signal))
+        except EngineRefused:
+            self._told = told
+            raise
+
+    def _broken_off(self, why: str) -> CannotTellError | StopUnfinishedError:
+        return StopUnfinishedError(why) if self._told else CannotTellError(why)
 
     async def _leniently(self, act: Awaitable[None]) -> None:
         """It may have ended, or be gone, by the time that it is told to."""

@@ -62,6 +62,7 @@ class ProcessRunning(Running):
         self._on_close = on_close
         self._stopping = anyio.Lock()
         self._grace = Grace()
+        self._asked = set[tuple[int, int]]()
         self._closed = False
 
     async def wait_exit(self) -> Exit:
@@ -132,11 +133,8 @@ class ProcessRunning(Running):
             return StopReceipt(exit=None)
         # A second caller finds the work done; two TERMs at once mean something else to engines.
         async with self._stopping:
-            try:
-                stop = Stop(self._tree, self._grace)
-                receipt = await stop.run(style, grace_s, self._patience_s)
-            except ScanFailedError:
-                raise CannotTellError("the processes of this host cannot be read") from None
+            stop = Stop(self._tree, self._grace, asked=self._asked)
+            receipt = await stop.run(style, grace_s, self._patience_s)
             if not receipt.survivors:
                 await self._tree.clear_away()
             return receipt

@@ -15,8 +15,9 @@ import anyio
 from anyio import to_thread
 
 from supervisor.contracts.engine import StopStyle
-from supervisor.launchers.base import CannotTellError, StopReceipt
+from supervisor.launchers.base import CannotTellError, StopReceipt, StopUnfinishedError
 from supervisor.launchers.grace import Grace
+from supervisor.launchers.process.census import ScanFailedError
 from supervisor.launchers.process.pidfd import ExitWatch, open_pidfd, send
 from supervisor.launchers.process.procfs import Stat, read_stat
 from supervisor.launchers.process.tree import Members, Tree, describe
@@ -37,6 +38,7 @@ class Stop:
     killed: dict[tuple[int, int], Stat] = field(default_factory=dict)
     swept: dict[tuple[int, int], Stat] = field(default_factory=dict)
     asked: set[tuple[int, int]] = field(default_factory=set)
+    """Who was sent TERM, in an earlier try at the same stop too: once is enough."""
 
     @property
     def leader(self) -> ExitWatch | None:
@@ -44,7 +46,18 @@ class Stop:
         return self.tree.watch
 
     async def run(self, style: StopStyle, grace_s: float, patience_s: float) -> StopReceipt:
-        """``patience_s`` is how long KILL may take: the kernel frees a large memory slowly."""
+        """``patience_s`` is how long KILL may take: the kernel frees a large memory slowly.
+
+        Raises ``CannotTellError``, and ``StopUnfinishedError`` once anything was sent.
+        """
+        try:
+            return await self._run(style, grace_s, patience_s)
+        except (ScanFailedError, CannotTellError) as error:
+            why = str(error) or "the processes of this host cannot be read"
+            kind = StopUnfinishedError if self.asked or self.killed else CannotTellError
+            raise kind(why) from error
+
+    async def _run(self, style: StopStyle, grace_s: float, patience_s: float) -> StopReceipt:
         with self.grace.running(grace_s):
             await self._ask_leader(style)
             await self._ask_members()
@@ -59,8 +72,11 @@ class Stop:
             return
         # With it, its children lose the parent that they are known by: see them now.
         await self.tree.look()
-        # A stopped process gets the first only once it goes on.
-        self.leader.send(SIGTERM, SIGCONT)
+        leader = self.tree.leader, self.tree.start
+        if leader not in self.asked:
+            self.asked.add(leader)
+            # A stopped process gets the first only once it goes on.
+            self.leader.send(SIGTERM, SIGCONT)
         if style.second_term_after_ms is not None:
             with anyio.move_on_after(style.second_term_after_ms / 1000):
                 await self.leader.wait()

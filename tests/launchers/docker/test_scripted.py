@@ -12,7 +12,12 @@ from aiohttp import web
 
 from supervisor.contracts.config import DockerConfig
 from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan, StopStyle
-from supervisor.launchers.base import SpawnError, SpawnTicket
+from supervisor.launchers.base import (
+    CannotTellError,
+    SpawnError,
+    SpawnTicket,
+    StopUnfinishedError,
+)
 from supervisor.launchers.docker.body import create_body
 from supervisor.launchers.docker.engine import Engine
 from supervisor.launchers.docker.gated import GatedContainer
@@ -142,6 +147,32 @@ async def test_a_slow_stop_and_a_slow_removal_are_one_stop(tmp_path: Path) -> No
         assert (receipt.survivors, again.survivors) == ((), ())
         assert [it.pid for it in receipt.killed] == [0]
         assert fake.signals == ["SIGTERM", "SIGKILL"]
+        assert fake.body is None
+
+
+async def test_a_stop_whose_container_engine_goes_away_says_that_it_began(tmp_path: Path) -> None:
+    """After TERM "not touched" would be untrue; before it, it is the truth."""
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.status, fake.deaf = {"Labels": {NONCE: "0"}}, "running", True
+        fake.falls_silent = True
+        engine = Engine(fake.socket)
+        running = DockerRunning(Watch(engine, ID, "0"), 1, lambda: None)
+        untouched = DockerRunning(Watch(engine, ID, "0"), 1, lambda: None)
+        try:
+            for _ in range(2):
+                with pytest.raises(StopUnfinishedError):
+                    await running.stop(StopStyle(grace_ms=1_000), 200)
+            with pytest.raises(CannotTellError):
+                await untouched.stop(StopStyle(grace_ms=1_000), 200)
+            fake.falls_silent = False
+            fake.died.set()
+            fake.status = "exited"
+            assert (await running.stop(StopStyle(grace_ms=1_000), 200)).survivors == ()
+        finally:
+            running.close()
+            untouched.close()
+            await engine.close()
+        assert fake.signals == ["SIGTERM"]
         assert fake.body is None
 
 
