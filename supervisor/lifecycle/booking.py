@@ -128,8 +128,10 @@ class BookingDesk:
     async def again(self, record: InstanceRecord) -> Preparation:
         """For another attempt of an instance that keeps its name, port, devices and runtime.
 
-        It ran here once: a container engine that is away comes back, so its absence is no verdict.
+        It ran here once: a container engine that is away comes back, so its absence is no verdict;
+        nor is that of a device, which may be plugged in again. Raises ``Problem``.
         """
+        await self._need_present(record.devices)
         assert record.supervision, "lifecycle runs only records that have one"
         try:
             order = resolve(record.supervision.launch, {})
@@ -137,12 +139,29 @@ class BookingDesk:
             raise Problem(SpawnFailed(detail=str(error))) from error
         order = dataclasses.replace(order, runtime=record.runtime)
         try:
-            return self.preparation(order, await self.look(order))
+            # Other devices may have come meanwhile, and make another host of it for others.
+            as_leased = dataclasses.replace(order, devices=record.devices)
+            return self.preparation(order, await self.look(as_leased))
         except Problem as problem:
             failure = problem.failure
             if record.runtime == "docker" and isinstance(failure, UnsupportedFailure):
                 raise Problem(SpawnFailed(detail=failure.reason)) from problem
             raise
+
+    async def _need_present(self, devices: tuple[DeviceId, ...]) -> None:
+        snapshot = await self._house.inventory.snapshot()
+        here = {device.id for device in snapshot.accelerators}
+        if not here.issuperset(devices):
+            reasons = {lost.id: lost.reason for lost in snapshot.lost}
+            gone = [it for it in devices if it not in here]
+            said = [f"{it} is gone: {reasons.get(it, 'no driver lists it')}" for it in gone]
+            raise Problem(
+                NoCapacity(
+                    need=len(devices),
+                    free=len(devices) - len(gone),
+                    detail="; ".join((*said, *_silent(snapshot))),
+                )
+            )
 
     def preparation(self, order: Order, found: Surroundings) -> Preparation:
         there = found.snapshot.accelerators
