@@ -1,5 +1,6 @@
 """The configuration file: its types, and the strict decoding of its text. TOML, kebab-case."""
 
+import re
 import tomllib
 from ipaddress import ip_address
 from typing import Any, Literal, TypeVar
@@ -9,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from supervisor.contracts.engine import EngineId, EngineRuntimeKind
 from supervisor.contracts.host import Accelerator, DeviceId
-from supervisor.contracts.instance import RestartPolicy
+from supervisor.contracts.instance import NAME_PATTERN, RestartPolicy
 from supervisor.contracts.rpc import LONGEST_MS
 
 
@@ -292,6 +293,12 @@ def _check(config: Config) -> None:
         ip_address(docker.publish)
     except ValueError:
         raise ConfigError(f"docker.publish: {docker.publish!r} is no IP address") from None
+    for name, recipe in config.recipes.items():
+        if recipe.autostart and not re.fullmatch(NAME_PATTERN, name):
+            raise ConfigError(
+                f"recipes.{name}: autostart launches it under its own name, which no instance can "
+                "have: letters, digits and . _ - (the first one a letter or digit), at most 63"
+            )
     seen: set[str] = set()
     for device in config.devices.static:
         if device.id in seen:

@@ -109,6 +109,26 @@ class Instance:
         return self._life.over
 
     @property
+    def over_for_good(self) -> bool:
+        """It has ended, or an attempt failed and cannot be undone."""
+        return self.tombstone is not None or (self._life.over and self.failure is not None)
+
+    @property
+    def unheeded(self) -> bool:
+        """It was asked for another start when its end had begun already."""
+        command = self._life.command
+        return command is not None and not command.final
+
+    @property
+    def asked(self) -> bool:
+        """Somebody asked something of it, since this daemon has it."""
+        return self._life.asked
+
+    @property
+    def goes_on(self) -> bool:
+        return self._life.goes_on
+
+    @property
     def failure(self) -> LaunchFailure | None:
         return self._life.failure
 

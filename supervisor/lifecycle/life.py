@@ -53,6 +53,8 @@ class Life:
         if untouchable is not None and not isinstance(record.ref, PinnedHandle):
             self.attempt.liveness = "unknown"
         self.command: Command | None = None
+        self.asked = False
+        """This daemon got a command for it."""
         self.last_words: ExitedEarly | None = None
         """Of a ready engine that ended by itself. They were told."""
         self.failure: LaunchFailure | None = None
@@ -97,6 +99,17 @@ class Life:
         return self.tombstone is not None or bool(self.attempt.stuck) or self.held_back
 
     @property
+    def goes_on(self) -> bool:
+        """It has a living engine that is not being ended, or another attempt will come."""
+        if self.fresh or self.untouchable is not None:
+            return True
+        supervision = self.supervision
+        if supervision.intent == "waiting":
+            return self.policy == "always" or supervision.boot_id == self.house.clock.boot_id
+        lives = self.known and self.record.ref is not None and self.attempt.liveness == "alive"
+        return lives and supervision.intent != "stopping"
+
+    @property
     def policy(self) -> RestartPolicy:
         return self.supervision.launch.restart or "never"
 
@@ -135,6 +148,7 @@ class Life:
         """Note a command. A stop outranks a restart; else the first one counts, with the shortest
         grace that was asked for.
         """
+        self.asked = True
         held = self.command
         outranks = held is None or (command.final and not held.final)
         if held is not None and not outranks and command.grace_ms is not None:

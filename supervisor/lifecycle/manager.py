@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.failure import (
     Cancelled,
+    LaunchFailure,
 )
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import (
@@ -81,9 +82,6 @@ from supervisor.lifecycle.strangers import Strangers
 from supervisor.lifecycle.views import tombstone_view
 from supervisor.lifecycle.vouching import Vouching
 
-FIRST_LOOK_S = 5.0
-"""How long the daemon's start waits to learn who of its engines lives."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -135,7 +133,9 @@ class LocalSupervisor(Supervisor):
             nursery.keep("forgotten-logs", self._forgetting.run)
             await all_known(self._roster)
             task_status.started(taken_up)
-            await self._autostart()
+            for name, recipe in house.config.recipes.items():
+                if recipe.autostart:
+                    nursery.keep(f"autostart:{name}", partial(self._autostart, name))
             await anyio.sleep_forever()
 
     def leave(self) -> int:
@@ -143,14 +143,21 @@ class LocalSupervisor(Supervisor):
         self._leaving = True
         return len(self._roster)
 
-    async def _autostart(self) -> None:
-        """Launch the recipes that are to run whenever the daemon does."""
-        for name, recipe in self._house.config.recipes.items():
-            if recipe.autostart and name not in self._roster:
-                try:
-                    await self.launch(LaunchParams(name=name, recipe=name, wait=False))
-                except Exception as error:  # one recipe must not keep the others from starting
-                    log.error("autostart failed", recipe=name, error=repr(error))
+    async def _autostart(self, name: str) -> None:
+        """Launch a recipe that is to run whenever the daemon does.
+
+        What an earlier daemon left of it may go on, or be dead and on its way out: then it is
+        waited for. Whom somebody asked for anything meanwhile is left to them.
+        """
+        left = self._roster.get(name)
+        if left is not None:
+            await left.until(lambda it: it.tombstone is not None or it.goes_on or it.asked)
+            if left.tombstone is None or left.asked:
+                return
+        try:
+            await self.launch(LaunchParams(name=name, recipe=name, wait=False))
+        except Exception as error:
+            log.error("autostart failed", recipe=name, error=repr(error))
 
     def _ended(self, instance: Instance, tombstone: Tombstone) -> None:
         self._forgetting.forget(self._roster.entomb(instance, tombstone))
@@ -170,12 +177,7 @@ class LocalSupervisor(Supervisor):
         try:
             instance = await self._reserve(order, nonce)
         except Problem as problem:
-            self._house.publish(
-                to_event(
-                    problem.failure, instance=order.name, nonce=nonce, attempt=1, log_path=None
-                )
-            )
-            raise LaunchRefused(problem.failure) from None
+            raise self._refused(problem.failure, order.name, nonce) from None
         self._nursery.start(instance)
         if params.wait is False:
             await instance.until(lambda it: it.reserved or it.over)
@@ -190,6 +192,13 @@ class LocalSupervisor(Supervisor):
         if bounded:
             params = await within_bounds(params, config, self._house.looking)
         return resolve(params, config.recipes, last_port=last_port)
+
+    def _refused(self, failure: LaunchFailure, name: str, nonce: str) -> LaunchRefused:
+        """Before anything was done, which is told all the same."""
+        self._house.publish(
+            to_event(failure, instance=name, nonce=nonce, attempt=1, log_path=None)
+        )
+        return LaunchRefused(failure)
 
     def _refuse_if_leaving(self) -> None:
         if self._leaving or self._draining:
@@ -257,20 +266,32 @@ class LocalSupervisor(Supervisor):
 
     async def restart(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
         found = self._roster.find(name, nonce)
-        if isinstance(found, Tombstone):
-            if found.record.supervision is UNSET:
-                raise CannotTell(f"it is not known how {name} had been launched")
-            again = replace(found.record.supervision.launch, wait=UNSET)
-            return await self._launch(again, found.record.port)
-        self._refuse_untouchable(found)
-        before = found.readies
-        found.order(Command("restart", grace_ms))
-        await found.until(lambda it: it.readies > before or it.over or it.refusal is not None)
-        if found.refusal is not None:
-            raise found.refusal
-        if found.readies == before and found.failure is None:
-            raise LaunchRefused(Cancelled())  # a stop came in between, and won
-        return self._outcome(found)
+        if not isinstance(found, Tombstone):
+            self._refuse_untouchable(found)
+            await self._refuse_in_vain(found)
+            before = found.readies
+            found.order(Command("restart", grace_ms))
+            await found.until(
+                lambda it: it.readies > before or it.over_for_good or it.refusal is not None
+            )
+            if found.refusal is not None:
+                raise found.refusal
+            if found.tombstone is None or not found.unheeded:
+                if found.readies == before and found.failure is None:
+                    raise LaunchRefused(Cancelled())  # a stop came in between, and won
+                return self._outcome(found)
+            found = found.tombstone  # its end had begun before it was asked to start again
+        if found.record.supervision is UNSET:
+            raise CannotTell(f"it is not known how {name} had been launched")
+        again = replace(found.record.supervision.launch, wait=UNSET)
+        return await self._launch(again, found.record.port)
+
+    async def _refuse_in_vain(self, instance: Instance) -> None:
+        """A restart that could not be prepared would only be a stop."""
+        try:
+            await self._desk.again(instance.record)
+        except Problem as problem:
+            raise self._refused(problem.failure, instance.name, token_hex(16)) from None
 
     async def pin(self, params: PinParams) -> InstanceView:
         self._refuse_if_leaving()

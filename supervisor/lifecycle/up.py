@@ -126,6 +126,7 @@ class Up:
             life.doubt("it cannot be known whether the handle is ours")
             await anyio.sleep(UNKNOWN_RECHECK_S)
             await attempt.attach(launcher, ref)
+            life.tell()
         await self._catch_up()
         if attempt.liveness == "gone":
             attempt.exit = await attempt.found_exit()

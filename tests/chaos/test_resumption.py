@@ -14,7 +14,7 @@ from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.base import Running
 from supervisor.launchers.process import ProcessLauncher
-from supervisor.lifecycle import manager
+from supervisor.lifecycle import inheritance
 from tests.lifecycle.house import CARDS, POOL, A, Home, is_running, opened, until
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_a_stop_that_comes_before_the_adoption_ends_the_engine(
         await home.launch(binary=home.stub(load=load), devices=(A,), wait=load == 0)
         await home.seen(Spawned)
         pid = recorded(home)
-    monkeypatch.setattr(manager, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(inheritance, "FIRST_LOOK_S", 0.01)
     async with opened(tmp_path, launcher=SlowLauncher()) as home:
         assert (await home.stop()).state == "exited"
         assert not is_running(pid)

@@ -91,6 +91,7 @@ def test_the_example_shows_true_defaults() -> None:
             "devices.static",
             "'a' is there twice",
         ),
+        (RECIPE.replace("q", "'a b'") + "autostart = true", "recipes.a b", "under its own name"),
         ("[restart]\nbreaker-ms = 99999999999999", "restart", "from 0 to 2592000000 ms"),
         ("[restart]\nmax-ms = 99999999999999", "restart", "from 0 to 2592000000 ms"),
         ("[restart]\nunhealthy-ms = -1", "restart", "from 0 to"),
