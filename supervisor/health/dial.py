@@ -4,10 +4,11 @@ import errno
 import os
 import socket
 import struct
+from ipaddress import ip_address
 
 import anyio
 
-from supervisor.health.address import IPAddress
+from supervisor.health.address import IPAddress, socket_address
 from supervisor.health.outcome import Lost, Miss
 
 _CLOSED_AT_ONCE = "the server closed the connection at once"
@@ -19,6 +20,8 @@ class Connection(socket.socket):
 
     place = ""
     """The server's address and port, as they are written in a URL."""
+    host = ""
+    """The same, as the server is told it: which link of ours leads to it is not its business."""
     ahead = ""
     """What was sent of the request before the rest: nothing, or the first letter."""
 
@@ -46,13 +49,15 @@ async def dial(address: IPAddress, port: int) -> Connection:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     place = where(address, port)
     try:
+        target = socket_address(address, port)
         sock = Connection(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise Miss("unreachable", f"no socket for {place}: {error.strerror}") from None
+        raise Miss("unreachable", f"no socket for {place}: {error.strerror or error}") from None
     try:
         sock.place = place
+        sock.host = where(ip_address(target[0]), port)
         sock.setblocking(False)
-        code = sock.connect_ex((str(address), port))
+        code = sock.connect_ex(target)
         if code == errno.EINPROGRESS:
             code = _error_of(sock)
             if not code and not _is_connected(sock):

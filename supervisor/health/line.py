@@ -76,7 +76,7 @@ class Line:
 
     def _written(self, request: Request) -> bytes:
         body = (request.body or "").encode()
-        headers = [("Host", self._connection.place), *request.headers.items()]
+        headers = [("Host", self._connection.host), *request.headers.items()]
         if request.body is not None:
             headers.append(("Content-Length", str(len(body))))
         head = h11.Request(method=request.method, target=request.path, headers=headers)

@@ -15,7 +15,7 @@ import anyio
 from msgspec import UNSET
 
 from supervisor.contracts.engine import HealthCheck
-from supervisor.health.address import IPAddress
+from supervisor.health.address import AddressError, Addresses, IPAddress
 from supervisor.health.body import not_ready_reason
 from supervisor.health.dial import Connection, dial, where
 from supervisor.health.line import Line, Reply, Request
@@ -55,7 +55,7 @@ class Probe:
 
     def __init__(
         self,
-        addresses: Sequence[IPAddress],
+        addresses: Addresses,
         port: int,
         check: HealthCheck,
         owner: Owner,
@@ -65,7 +65,7 @@ class Probe:
         mask: Callable[[str], str] = str,
     ) -> None:
         """``mask`` takes secrets out of what a server says, before it is cut to be shown."""
-        self._addresses = tuple(addresses)
+        self._addresses = addresses
         self._port = port
         self._owner = owner
         self._api_key = api_key
@@ -231,7 +231,7 @@ class Probe:
         elif parked is not None:
             parked.close()
         worst: Miss | None = None
-        for address in self._addresses:
+        for address in await self._known(deadline):
             try:
                 connection = await self._dial(address, deadline)
                 return await self._proved(connection, request, deadline)
@@ -240,7 +240,16 @@ class Probe:
                     raise
                 if worst is None or miss.kind == "foreign":
                     worst = miss
+        self._addresses.nobody_there()
         raise worst or Miss("unreachable", "there is no address to ask")
+
+    async def _known(self, deadline: float) -> Sequence[IPAddress]:
+        try:
+            with anyio.CancelScope(deadline=deadline):
+                return await self._addresses.known()
+        except AddressError as error:
+            raise Miss("unproved", str(error)) from None
+        raise Miss("unproved", "the bind host was not resolved in time")
 
     async def _dial(self, address: IPAddress, deadline: float) -> Connection:
         with anyio.CancelScope(deadline=deadline):

@@ -98,7 +98,8 @@ _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 def _lookup(family: int, source: _Name, destination: _Name) -> ServerSide | None:
     src, dst = _packed(family, source), _packed(family, destination)
     ports = _PORTS.pack(source[1], destination[1])
-    reply = _ask(_question(family, ports, src, dst))
+    link = source[3] if len(source) == 4 else 0  # which belongs to a link-local address
+    reply = _ask(_question(family, ports, src, dst, link))
     length, kind, *_ = _HEADER.unpack_from(reply)
     if kind == _NLMSG_ERROR:
         (code,) = struct.unpack_from("=i", reply, _HEADER.size)
@@ -117,13 +118,13 @@ def _lookup(family: int, source: _Name, destination: _Name) -> ServerSide | None
     return ServerSide(TcpState(state), inode, uid, _cgroup_id(attributes))
 
 
-def _question(family: int, ports: bytes, src: bytes, dst: bytes) -> bytes:
+def _question(family: int, ports: bytes, src: bytes, dst: bytes, link: int) -> bytes:
     body = (
         _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _ALL_STATES)
         + ports
         + src.ljust(16, b"\0")
         + dst.ljust(16, b"\0")
-        + _SOCKET_ID_TAIL.pack(0, _NO_COOKIE, _NO_COOKIE)
+        + _SOCKET_ID_TAIL.pack(link, _NO_COOKIE, _NO_COOKIE)
     )
     size = _HEADER.size + len(body)
     return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _SEQUENCE, 0) + body
@@ -159,7 +160,7 @@ def _cgroup_id(attributes: bytes) -> int | None:
 
 
 def _packed(family: int, name: _Name) -> bytes:
-    return socket.inet_pton(family, name[0])
+    return socket.inet_pton(family, name[0].partition("%")[0])
 
 
 def _unmapped(packed: bytes) -> bytes:

@@ -7,12 +7,11 @@ from datetime import timedelta
 import anyio
 
 from supervisor.clock import rfc3339
-from supervisor.contracts.engine import LaunchPlan, StopStyle
+from supervisor.contracts.engine import StopStyle
 from supervisor.contracts.event import (
     Launching,
     MemberProcess,
     Phase,
-    Ready,
     Spawned,
     Swept,
 )
@@ -21,15 +20,9 @@ from supervisor.contracts.event import (
 )
 from supervisor.contracts.failure import SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
-from supervisor.engines.api_key import api_key
-from supervisor.engines.tls import speaks_tls
-from supervisor.health.address import AddressError, IPAddress, probe_addresses
 from supervisor.health.line import Reply
-from supervisor.health.outcome import Miss, NotReady
-from supervisor.health.outcome import Ready as Answered
+from supervisor.health.outcome import NotReady
 from supervisor.health.pacing import RELAXED_S
-from supervisor.health.probe import Probe
-from supervisor.health.readiness import wait_ready
 from supervisor.launchers.base import (
     Exit,
     Gated,
@@ -39,19 +32,18 @@ from supervisor.launchers.base import (
     StopReceipt,
     StopUnfinishedError,
 )
+from supervisor.lifecycle.asking import Asking
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.ledger import Ledger
-from supervisor.lifecycle.loading import Loading
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Prepared
+from supervisor.lifecycle.readying import until_ready
 from supervisor.lifecycle.receipt import device_memory, tree_on_devices
 from supervisor.lifecycle.wellbeing import Wellbeing
-from supervisor.lifecycle.words import exited_early, timed_out
+from supervisor.lifecycle.words import timed_out
 from supervisor.logs.rotation import Rotation
 
 STUCK_RECHECK_S = 5.0
-DOOM_S = 0.5
-"""Between the line that says an engine will never be ready, and the end of the wait for it."""
 
 
 class Attempt:
@@ -62,8 +54,7 @@ class Attempt:
         self._ledger = ledger
         self._style = stop_style
         self._gated: Gated | None = None
-        self._probe: Probe | None = None
-        self._pages: Probe | None = None
+        self._asking = Asking(ledger)
         self.running: Running | None = None
         self.exit: Exit | None = None
         self.liveness: Liveness = "alive"
@@ -80,7 +71,7 @@ class Attempt:
 
     @property
     def health(self) -> HealthView:
-        last = self._probe.last if self._probe else None
+        last = self._asking.last
         return HealthView(misses=self._wellbeing.misses, last=last.text if last else None)
 
     @property
@@ -157,103 +148,19 @@ class Attempt:
         return await self._need_running().wait_exit()
 
     async def until_ready(self) -> None:
-        """Race the proof of readiness against the exit and the deadline.
+        """Returns with ``readyAt`` written and ``ready`` told; raises ``Problem`` otherwise."""
+        running = self._need_running()
+        await until_ready(self._house, self._ledger, running, self._asking, self._saw_exit)
 
-        Returns with ``readyAt`` written and ``ready`` published; raises ``Problem`` otherwise.
-        """
-        running, supervision = self._need_running(), self._ledger.supervision
-        plan = supervision.plan
-        if plan is None or supervision.deadline_monotonic_ns is None:
-            raise Problem(SpawnFailed(detail="the record names a handle but no plan"))
-        monotonic_ns = self._house.clock.monotonic_ns
-        outcome: object = None
-        budget_ms = supervision.launch.ready_deadline_ms or plan.health.ready_deadline_ms
-        loading = Loading(self._house, self._ledger, budget_ms)
-        async with (
-            self._probing(plan, await self._addresses() or ()) as probe,
-            loading.watched(),
-            anyio.create_task_group() as race,
-        ):
-
-            async def see_exit() -> None:
-                self.exit = await running.wait_exit()
-                self.liveness = "leaderGone"
-                race.cancel_scope.cancel()
-
-            async def see_doom() -> None:
-                await loading.doomed.wait()
-                await anyio.sleep(DOOM_S)  # for the rest of what it has to say, or its exit
-                race.cancel_scope.cancel()
-
-            race.start_soon(see_exit)
-            race.start_soon(see_doom)
-            race.start_soon(loading.keep_record)
-            outcome = await wait_ready(
-                probe,
-                interval_ms=plan.health.interval_ms,
-                since_ns=supervision.launched_monotonic_ns or monotonic_ns(),
-                deadline_ns=loading.deadline_ns,
-                monotonic_ns=monotonic_ns,
-                pace=self._house.pace,
-                on_first=self._warn_of,
-            )
-            race.cancel_scope.cancel()
-        if self.exit is not None:
-            raise Problem(await exited_early(self._house, self._ledger, self.exit))
-        if not isinstance(outcome, Answered):
-            waited_ns = monotonic_ns() - (supervision.launched_monotonic_ns or monotonic_ns())
-            last = probe.last if isinstance(probe.last, NotReady) else None
-            failure = await timed_out(self._house, self._ledger, waited_ns // 1_000_000, last)
-            raise Problem(failure)
-        await self._become_ready()
-
-    async def _addresses(self) -> tuple[IPAddress, ...] | None:
-        """Where to ask; ``None`` while a name cannot be resolved, which proves nothing."""
-        try:
-            return await probe_addresses(self._ledger.supervision.bind_host)
-        except AddressError as error:
-            self._ledger.warn("proof-denied", str(error))
-            return None
-
-    def _probing(self, plan: LaunchPlan, addresses: tuple[IPAddress, ...]) -> Probe:
-        self._probe = self._asking(plan, addresses)
-        return self._probe
-
-    def _asking(self, plan: LaunchPlan, addresses: tuple[IPAddress, ...]) -> Probe:
-        return Probe(
-            addresses,
-            self._ledger.record.port,
-            plan.health,
-            self._need_running(),
-            api_key=api_key(plan.argv, plan.env),
-            tls=speaks_tls(plan.argv, plan.env),
-            mask=lambda text: self._ledger.redactor.text(text),  # noqa: PLW0108 - it changes
-        )
-
-    def _warn_of(self, seen: NotReady) -> None:
-        """Some answers will not change by waiting, so they are news at their first occurrence."""
-        if seen.kind == "foreign":
-            self._ledger.warn("port-foreign", seen.text)
-        elif seen.kind == "denied":
-            self._ledger.warn("proof-denied", seen.text)
-
-    async def _become_ready(self) -> None:
-        clock, ledger = self._house.clock, self._ledger
-        now = clock.monotonic_ns()
-        waited = now - (ledger.supervision.launched_monotonic_ns or now)
-        await ledger.write_or_warn(
-            ledger.draft(ready_at=rfc3339(clock.wall()), ready_monotonic_ns=now)
-        )
-        ledger.publish(Ready(port=ledger.record.port, waited_ms=waited // 1_000_000))
-        self._house.at("ready")
+    def _saw_exit(self, exit_: Exit) -> None:
+        self.exit = exit_
+        self.liveness = "leaderGone"
 
     # ── ready ────────────────────────────────────────────────────────────────
 
     async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
         """A page of the ready engine's own. Raises ``Miss`` where it cannot be had."""
-        if self._pages is None:
-            raise Miss("unreachable", "the engine cannot be asked now")
-        return await self._pages.page(path, limit=limit, within_s=within_s)
+        return await self._asking.page(path, limit=limit, within_s=within_s)
 
     async def watch(
         self, give_up_ms: int | None, on_exit: Callable[[Exit], Awaitable[None]]
@@ -267,11 +174,11 @@ class Attempt:
         async with anyio.create_task_group() as group:
 
             async def see_exit() -> None:
-                self.exit = await running.wait_exit()
+                exit_ = await running.wait_exit()
                 if self.liveness == "alive":  # else nobody saw when it ended
                     self.ended_ns = self._house.clock.monotonic_ns()
-                self.liveness = "leaderGone"
-                await on_exit(self.exit)
+                self._saw_exit(exit_)
+                await on_exit(exit_)
                 group.cancel_scope.cancel()
 
             group.start_soon(see_exit)
@@ -289,14 +196,8 @@ class Attempt:
         every_ms = self._ledger.supervision.launch.deep_check_ms
         every_ns = every_ms * 1_000_000 if every_ms else None
         due_ns = monotonic_ns() + (every_ns or 0)
-        # Nothing tells when a name can be resolved again.
-        while (addresses := await self._addresses()) is None:  # noqa: ASYNC110
-            await anyio.sleep(RELAXED_S)
-        async with (
-            self._probing(plan, addresses) as probe,
-            # One of its own: who asks for a page neither delays the probes nor waits for them.
-            self._asking(plan, addresses) as self._pages,
-        ):
+        running, asking = self._need_running(), self._asking
+        async with asking.probing(plan, running) as probe, asking.paging(plan, running):
             while True:
                 await anyio.sleep(RELAXED_S)
                 deep = every_ns is not None and monotonic_ns() >= due_ns

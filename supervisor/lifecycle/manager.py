@@ -195,9 +195,7 @@ class LocalSupervisor(Supervisor):
 
     def _refused(self, failure: LaunchFailure, name: str, nonce: str) -> LaunchRefused:
         """Before anything was done, which is told all the same."""
-        self._house.publish(
-            to_event(failure, instance=name, nonce=nonce, attempt=1, log_path=None)
-        )
+        self._house.publish(to_event(failure, instance=name, nonce=nonce, attempt=1, log_path=None))
         return LaunchRefused(failure)
 
     def _refuse_if_leaving(self) -> None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +16,7 @@ from msgspec import UNSET
 
 from supervisor.contracts.engine import HealthCheck, ReadyRequest
 from supervisor.contracts.instance import Ownership
+from supervisor.health.address import Addresses
 from supervisor.health.probe import Probe
 
 Handler = Callable[[socket.socket], None]
@@ -242,7 +242,7 @@ def probe_of(
     health: HealthCheck | None = None,
     api_key: str | None = None,
 ) -> Probe:
-    return Probe([ip_address(host)], port, health or check(), owner or FdOwner(), api_key=api_key)
+    return Probe(Addresses(host), port, health or check(), owner or FdOwner(), api_key=api_key)
 
 
 def free_port() -> int:

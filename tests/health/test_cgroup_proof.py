@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.contracts.engine import HealthCheck, LaunchPlan, StopStyle
 from supervisor.contracts.instance import Ownership
+from supervisor.health.address import Addresses
 from supervisor.health.dial import Connection, dial
 from supervisor.health.outcome import Miss, NotReady, Ready
 from supervisor.health.probe import Probe
@@ -75,7 +76,7 @@ class ByCgroupAlone:
 
 
 def probe_of(port: int, owner: Owner) -> Probe:
-    return Probe([ip_address("127.0.0.1")], port, check(), owner)
+    return Probe(Addresses("127.0.0.1"), port, check(), owner)
 
 
 @asynccontextmanager

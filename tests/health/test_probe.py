@@ -4,7 +4,6 @@ import errno
 import queue
 import socket
 import struct
-from ipaddress import ip_address
 
 import anyio
 import pytest
@@ -13,6 +12,7 @@ from blockbuster import blockbuster_ctx
 from supervisor.contracts.engine import ReadyRequest
 from supervisor.contracts.instance import Ownership
 from supervisor.health import sockdiag
+from supervisor.health.address import Addresses
 from supervisor.health.outcome import NotReady, Outcome, Ready
 from supervisor.health.probe import Probe
 from supervisor.health.sockdiag import Unprovable
@@ -57,8 +57,7 @@ async def test_ready_at_every_address(bound: str, asked: str, dual_stack: bool) 
 
 async def test_the_next_address_is_asked_where_the_first_has_nobody() -> None:
     with Server(replies(OK), "::1") as server:
-        addresses = [ip_address("127.0.0.1"), ip_address("::1")]
-        async with Probe(addresses, server.port, check(), FdOwner()) as probe:
+        async with Probe(Addresses("localhost"), server.port, check(), FdOwner()) as probe:
             assert isinstance(await probe.readiness(), Ready)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.health.address import LOOPBACK_4
+from supervisor.health.address import Addresses
 from supervisor.health.outcome import NotReady, Outcome, Ready
 from supervisor.health.probe import Probe
 from tests.health.parts import (
@@ -43,7 +43,9 @@ def over_tls(handler: Handler) -> Handler:
 
 def secure_probe(port: int, owner: FdOwner | Says | None = None, timeout_ms: int = 2_000) -> Probe:
     health = check(timeout_ms=timeout_ms)
-    return Probe([LOOPBACK_4], port, health, owner or FdOwner(), api_key="sesame", tls=True)
+    return Probe(
+        Addresses("127.0.0.1"), port, health, owner or FdOwner(), api_key="sesame", tls=True
+    )
 
 
 def kind(outcome: Outcome) -> str:

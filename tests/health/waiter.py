@@ -5,10 +5,10 @@ Arguments: port, the server's pid, milliseconds until the deadline. Prints ``go`
 
 import sys
 import time
-from ipaddress import ip_address
 
 import anyio
 
+from supervisor.health.address import Addresses
 from supervisor.health.pacing import Pace
 from supervisor.health.probe import Probe
 from supervisor.health.readiness import wait_ready
@@ -20,7 +20,7 @@ async def main() -> None:
     began = time.monotonic_ns()
     sys.stdout.write("go\n")
     sys.stdout.flush()
-    async with Probe([ip_address("127.0.0.1")], port, check(), FdOwner(pid)) as probe:
+    async with Probe(Addresses("127.0.0.1"), port, check(), FdOwner(pid)) as probe:
         verdict = await wait_ready(
             probe,
             interval_ms=1_000,

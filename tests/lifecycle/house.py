@@ -47,7 +47,7 @@ from supervisor.instances.store import RecordStore
 from supervisor.launchers.base import Launcher
 from supervisor.launchers.docker import DockerLauncher, Presence, socket_path
 from supervisor.launchers.process import ProcessLauncher
-from supervisor.lifecycle import attempt, down, up
+from supervisor.lifecycle import attempt, down, readying, up
 from supervisor.lifecycle.errors import LaunchRefused
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -423,5 +423,5 @@ async def opened(
 def tune(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
     """Set constants of the lifecycle (``RELAXED_S=0.05``) in every module that reads them."""
     for name, value in values.items():
-        for module in (attempt, down, up):
+        for module in (attempt, down, readying, up):
             monkeypatch.setattr(module, name, value, raising=False)
