@@ -1,5 +1,7 @@
 """A card that is gone when an instance is to be started again, and cards that moved up."""
 
+import os
+import signal
 from pathlib import Path
 
 import anyio
@@ -65,10 +67,9 @@ async def test_a_restart_without_its_device_is_refused_before_the_engine_is_stop
 async def test_a_retry_waits_for_its_device_to_come_back(tmp_path: Path) -> None:
     slots = cards(A, B)
     async with opened(tmp_path, probes=(slots, CpuProbe("a processor")), config=QUICK) as home:
-        await home.launch(
-            binary=home.stub(exit_after=1, exit_code=1), devices=(A,), restart="on-failure"
-        )
+        view = await home.launch(devices=(A,), restart="on-failure")
         card = slots.devices.pop(0)
+        os.kill(pid_of(view), signal.SIGKILL)
         await home.seen(Exited)
         failed = await home.seen(LaunchFailed)
         assert isinstance(failed.failure, NoCapacity)
@@ -87,15 +88,24 @@ async def test_a_retry_is_prepared_for_the_cards_of_its_own_time(tmp_path: Path)
     program = f'echo "[$ZE_AFFINITY_MASK]" >>{seen}; exec "$0" "$@"'
     async with opened(tmp_path, probes=(slots, CpuProbe("a processor")), config=QUICK) as home:
         port = POOL.last
-        stub = home.stub(exit_after=1, exit_code=1)
-        await home.launch(
-            command=("/bin/sh", "-c", program, stub, "--host", "127.0.0.1", "--port", str(port)),
+        view = await home.launch(
+            command=(
+                "/bin/sh",
+                "-c",
+                program,
+                home.stub(),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ),
             port=port,
             devices=(SECOND,),
             restart="on-failure",
         )
         assert seen.read_text() == "[1]\n"
         del slots.devices[0]
+        os.kill(pid_of(view), signal.SIGKILL)
         await home.seen(Ready, times=2)
         assert seen.read_text() == "[1]\n[0]\n"
         await home.stop()
