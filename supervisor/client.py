@@ -66,6 +66,11 @@ class ClientError(Exception):
 class DaemonUnreachable(ClientError):
     """No daemon answers, or it stopped answering."""
 
+    def __init__(self, text: str, *, lost: bool = False) -> None:
+        super().__init__(text)
+        self.lost = lost
+        """There was a connection, so the daemon may have begun what it was asked for."""
+
 
 class PermissionDenied(ClientError):
     """The daemon's socket may not be opened by this user."""
@@ -372,8 +377,8 @@ class Client:
     def _lost(self, error: OSError | None) -> DaemonUnreachable:
         self.close()
         if isinstance(error, TimeoutError):
-            return DaemonUnreachable(f"the daemon at {self.path} does not answer")
-        return DaemonUnreachable(f"the daemon at {self.path} closed the connection")
+            return DaemonUnreachable(f"the daemon at {self.path} does not answer", lost=True)
+        return DaemonUnreachable(f"the daemon at {self.path} closed the connection", lost=True)
 
 
 def _not_connected(path: str, error: OSError) -> ClientError:

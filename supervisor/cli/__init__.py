@@ -8,56 +8,70 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from supervisor import __version__
 from supervisor.cli import acting, checking, devices, launching, showing, watching
 from supervisor.cli.context import Context
-from supervisor.cli.exits import INTERRUPTED, OK, USAGE, UsageError, report
-from supervisor.cli.text import warn
+from supervisor.cli.exits import FAILED, INTERRUPTED, OK, USAGE, UsageError, refuse, report
+from supervisor.cli.text import open_streams, silence, warn
 from supervisor.client import Client, ClientError
 from supervisor.contracts.paths import default_socket
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _ROOMS = (launching, showing, devices, acting, watching, checking)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its errors are told like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, self.format_usage())
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        """argparse's own passes over what cannot be written."""
+        (file or sys.stdout).write(message)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    words, behind = _split(words)
+    words, behind = _split(list(sys.argv[1:] if argv is None else argv))
+    open_streams()
+    try:
+        code = _obey(words, behind)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        return refuse(error, json="--json" in words)
+    except OSError as error:  # of stdout, for the client and stderr have none
+        silence(1)
+        if isinstance(error, BrokenPipeError):
+            return OK  # its reader has seen enough
+        warn(f"cannot write the output: {error.strerror}")
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _obey(words: list[str], behind: list[str] | None) -> int:
     try:
         args = _parser().parse_args(words)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else USAGE
     if behind is not None and not args.takes_rest:
-        warn(f"`{args.command}` takes nothing behind `--`")
-        return USAGE
+        raise UsageError(f"`{args.command}` takes nothing behind `--`")
     args.rest = tuple(behind or ())
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")
-    return _run(args)
-
-
-def _run(args: argparse.Namespace) -> int:
     path = getattr(args, "socket", None) or default_socket(os.environ)
     json = hasattr(args, "json")
     try:
         with Client(path) as client:
             code: int = args.run(Context(client, json=json), args)
-        sys.stdout.flush()
         return code
     except ClientError as error:
         name, until = getattr(args, "name", None), getattr(args, "until", "ready")
         return report(error, name, json=json, until=until)
-    except UsageError as error:
-        warn(str(error))
-        return USAGE
-    except BrokenPipeError:
-        # The reader of our output has seen enough. Python would complain once more at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return OK
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
@@ -69,21 +83,21 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--socket", metavar="PATH", help="the daemon's socket")
     common.add_argument(
         "--json",
         action="store_true",
         help="print the daemon's own reply instead of text, and its own error on stderr",
     )
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="enginectl",
         parents=[common],
         allow_abbrev=False,
         description="Launch and supervise LLM inference engines.",
         epilog="Exit codes: 0 ok; 1 a launch, or anything else, failed or was refused; 2 usage or "
-        "invalid launch; 3 `wait`: it ended before it was ready; 4 no such instance; 69 no daemon; "
-        "77 not allowed; 124 `wait`: timed out; 130 interrupted.",
+        "invalid launch; 3 `wait`: it has ended, ready or not; 4 no such instance; 69 no daemon, "
+        "or one that leaves; 77 not allowed; 124 `wait`: timed out; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"enginectl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
-from supervisor.cli.exits import FAILED, NOT_READY, OK, USAGE, report
+from supervisor.cli.exits import FAILED, NOT_READY, OK, UsageError, report
 from supervisor.cli.launching import progress, show_state
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
@@ -127,12 +127,13 @@ def wait(context: Context, args: argparse.Namespace) -> int:
 
 
 def call(context: Context, args: argparse.Namespace) -> int:
-    text = sys.stdin.read() if args.params == "-" else args.params or "{}"
     try:
+        text = sys.stdin.read() if args.params == "-" else args.params or "{}"
         msgspec.json.decode(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the params cannot be read: {error}") from None
     except msgspec.DecodeError as error:
-        warn(f"the params are not valid JSON: {error}")
-        return USAGE
+        raise UsageError(f"the params are not valid JSON: {error}") from None
     try:
         show_raw(context.client.raw(args.method, msgspec.Raw(text.encode()), timeout=None))
     except RpcError as error:

@@ -1,7 +1,8 @@
 """``config check``: would the daemon take this file?"""
 
 import argparse
-from pathlib import Path
+import os
+import stat
 
 import msgspec
 
@@ -24,9 +25,9 @@ def check(context: Context, args: argparse.Namespace) -> int:
 
     shown = printable(args.file)
     try:
-        config = parse_config(Path(args.file).read_text(encoding="utf-8"))
+        config = parse_config(_ordinary(args.file))
     except OSError as error:
-        return _refuse(context, f"cannot read {args.file}: {error.strerror}")
+        return _refuse(context, f"cannot read {args.file}: {error.strerror or error}")
     except (ConfigError, UnicodeDecodeError) as error:
         return _refuse(context, f"{args.file}: {error}")
     if context.json:
@@ -35,6 +36,16 @@ def check(context: Context, args: argparse.Namespace) -> int:
     recipes = len(config.recipes)
     say(f"{shown} is valid ({recipes} recipe{'' if recipes == 1 else 's'})")
     return OK
+
+
+def _ordinary(path: str) -> str:
+    """The text of a file; a pipe or a device has no end. Raises ``OSError``."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError("it is no ordinary file")
+    with open(fd, encoding="utf-8") as file:
+        return file.read()
 
 
 def _refuse(context: Context, why: str) -> int:

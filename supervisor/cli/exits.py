@@ -1,11 +1,9 @@
 """Exit codes, and what an error says on stderr: what happened, and what to do next."""
 
-import sys
-
 import msgspec
 from msgspec import UNSET
 
-from supervisor.cli.text import printable, warn
+from supervisor.cli.text import printable, tell, warn
 from supervisor.client import ClientError, DaemonUnreachable, PermissionDenied, RpcError
 from supervisor.contracts import rpc
 from supervisor.contracts.failure import ExitedEarly, UnhealthyTimeout
@@ -37,7 +35,20 @@ _BY_CODE = {
 
 
 class UsageError(Exception):
-    """Words that parse and make no sense together. Its text is for people."""
+    """Words that make no sense, alone or together. Its text is for people."""
+
+    def __init__(self, text: str, usage: str = "") -> None:
+        super().__init__(text)
+        self.usage = usage
+
+
+def refuse(error: UsageError, *, json: bool) -> int:
+    """Say what was wrong with the words, under ``--json`` as the daemon says it of params."""
+    if json:
+        tell_object(ErrorObject(code=rpc.INVALID_PARAMS, message=str(error)))
+    else:
+        tell(f"{error.usage}enginectl: {printable(str(error))}")
+    return USAGE
 
 
 def exit_code(error: ClientError) -> int:
@@ -66,12 +77,16 @@ def report(
     ``name`` is the instance it is about, ``until`` what was waited for, ``coded`` shows its number.
     """
     if json:
-        print(msgspec.json.encode(_object(error)).decode(), file=sys.stderr)
+        tell_object(_object(error))
     else:
         text, hint = printable(str(error)), _hint(error, name, until)
         number = f"error {error.code}: " if coded and isinstance(error, RpcError) else ""
         warn(f"{number}{text}\n{hint}" if hint else f"{number}{text}")
     return exit_code(error)
+
+
+def tell_object(error: ErrorObject) -> None:
+    tell(msgspec.json.encode(error).decode())
 
 
 def _object(error: ClientError) -> ErrorObject:

@@ -14,7 +14,8 @@ from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context
 from supervisor.cli.exits import INTERRUPTED, UsageError
-from supervisor.cli.text import byte_count, duration_ms, printable, say, until, warn
+from supervisor.cli.text import byte_count, duration_ms, printable, say, tell, until, warn
+from supervisor.client import DaemonUnreachable, OnNotice
 from supervisor.contracts.engine import ENGINE_IDS, ServingOptions
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.model import Fit
@@ -63,18 +64,30 @@ def add_commands(add: Add) -> None:
 
 
 def launch_engine(context: Context, args: argparse.Namespace) -> int:
-    client, params = context.client, launch_params(args)
+    params = launch_params(args)
     try:
         on_notice = None if params.wait is False else progress(context, params.name)
-        reply = client.raw("instance.launch", params, timeout=None, on_notice=on_notice)
+        reply = _launched(context, params, on_notice)
     except KeyboardInterrupt:
-        name = printable(params.name)
-        warn(
-            f"the launch of {name} goes on; `enginectl wait {name}` waits for it, "
-            f"`enginectl cancel {name}` ends it"
-        )
+        warn(printable(f"the launch of {params.name} goes on; {_followed(params.name)}"))
         return INTERRUPTED
     return context.show(reply, InstanceView, show_state)
+
+
+def _launched(context: Context, params: LaunchParams, on_notice: OnNotice | None) -> bytes:
+    try:
+        return context.client.raw("instance.launch", params, timeout=None, on_notice=on_notice)
+    except DaemonUnreachable as error:
+        if not error.lost:
+            raise
+        raise DaemonUnreachable(
+            f"{error}; if the launch of {params.name} had begun, it goes on, also when the daemon "
+            f"is started again: then {_followed(params.name)}"
+        ) from None
+
+
+def _followed(name: str) -> str:
+    return f"`enginectl wait {name}` waits for it, `enginectl cancel {name}` ends it"
 
 
 def plan_launch(context: Context, args: argparse.Namespace) -> int:
@@ -117,7 +130,7 @@ class Progress:
             return  # another launch of this name was refused, which is none of its attempts
         if self._json:
             if event["kind"] in _OUTCOMES:
-                print(bytes(raw).decode(), file=sys.stderr, flush=True)
+                tell(bytes(raw).decode())
         elif text := self._text(event):
             warn(printable(f"{event.get('instance')}: {text}"))
 

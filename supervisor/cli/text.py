@@ -1,6 +1,7 @@
 """Text for people: tables, sizes, ages, and nothing that a terminal would obey."""
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,32 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """To stderr; what stands on stdout is the answer alone."""
-    print(f"enginectl: {text}", file=sys.stderr)
+    tell(f"enginectl: {text}")
+
+
+def tell(line: str) -> None:
+    """On stderr, at once. Where that takes nothing there is nobody to be told."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        silence(2)
+
+
+def silence(fd: int) -> None:
+    """What is still to be written there goes nowhere: Python would complain at its exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, fd)
+    os.close(nowhere)
+
+
+def open_streams() -> None:
+    """Whoever closed one of the three wants nothing of it, and a socket must not get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
