@@ -3,7 +3,7 @@
 import argparse
 import faulthandler
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import structlog
 from supervisor import __version__
 from supervisor.contracts.config import Config, ConfigError, parse_config
 from supervisor.contracts.paths import Paths, resolve_paths
-from supervisor.daemon.activation import take
+from supervisor.daemon.activation import Activation, take
 from supervisor.daemon.cgroup import step_aside
+from supervisor.daemon.leaving import GRACE_S, end_within
 from supervisor.daemon.logs import complain, configure_logging, open_standard_fds
 from supervisor.daemon.run import run
 from supervisor.instances.durable import StoreError
@@ -77,9 +78,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     step_aside()
     if activation.watchdog_s is not None:
         faulthandler.enable()  # the watchdog's SIGABRT then says where the loop was stuck
+    code = 1
+    try:
+        code = _serve(
+            partial(run, reread=partial(_load, options.config), log_sink=sink),
+            config,
+            paths,
+            activation,
+        )
+    finally:
+        end_within(GRACE_S, code)
+    return code
+
+
+def _serve(
+    serve: Callable[[Config, Paths, Activation], Awaitable[None]],
+    config: Config,
+    paths: Paths,
+    activation: Activation,
+) -> int:
+    """Until it is told to end, or cannot go on; the exit code."""
     try:
         with lock_state_dir(Path(paths.state_dir)):
-            serve = partial(run, reread=partial(_load, options.config), log_sink=sink)
             anyio.run(serve, config, paths, activation, backend="asyncio")
     except (StateDirBusy, SocketError, StoreError) as error:
         socket = isinstance(error, SocketError) and isinstance(error.__cause__, OSError)

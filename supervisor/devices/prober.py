@@ -34,6 +34,8 @@ RETRY_S = 5.0
 RENEW_S = 60.0
 """A process that sees a lost device is made anew so often: a library looks for devices once."""
 DEATH_S = 0.5
+CLOSE_S = 2.0
+"""For a round to notice that the daemon leaves; one that hangs does not."""
 _SLICE_S = 0.25
 """Between two looks whether the daemon leaves."""
 _ROOT = str(Path(__file__).parents[2])
@@ -110,12 +112,18 @@ class Prober:
         return {name: self._held(name, began) for name in known}
 
     def close(self) -> None:
-        """End the process. A round that is waiting for it comes back at once."""
+        """End the process. A round that is waiting for it comes back at once.
+
+        One that hangs in the kernel is not waited for: its process loses its input with us.
+        """
         self._closed = True
         if self._child is not None:
             self._child.kill()
-        with self._turn:
-            self._end()
+        if self._turn.acquire(timeout=CLOSE_S):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
 
     # ── the process ──────────────────────────────────────────────────────────
 
