@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.contracts.engine import EngineId
+from supervisor.contracts.engine import EngineId, LaunchRequest
 from supervisor.engines import exllamav3, mlx, sglang, vllm
 from supervisor.engines import llamacpp as llama
 from supervisor.engines.plan import Rows
@@ -50,8 +50,12 @@ class Told:
 
 
 def words_of(path: Path) -> list[str]:
+    """The planned words of a golden plan that reach the engine's parser."""
+    return reaching(golden.launch_of(path))
+
+
+def reaching(launch: LaunchRequest) -> list[str]:
     """The planned words that reach the engine's parser: without the program and what runs it."""
-    launch = golden.launch_of(path)
     argv = list(spec_of(launch).plan(launch).argv)
     if launch.engine == "vllm":  # its parser is the whole command's
         return argv[argv.index("serve") :] if launch.runtime == "process" else ["serve", *argv]
@@ -70,15 +74,25 @@ _FIRST: dict[EngineId, tuple[str, ...]] = {
 
 def ask(parser: Parser) -> Told:
     """Let it read every golden plan of its engine, in one process."""
-    name = "tabbyapi" if parser.engine == "exllamav3" else parser.engine
     paths = golden.cases(parser.engine)
+    told = hear(parser, [words_of(path) for path in paths])
+    return Told(
+        version=told["version"],
+        flags=frozenset(told["flags"]),
+        read={path.stem: one for path, one in zip(paths, told["read"], strict=True)},
+    )
+
+
+def hear(parser: Parser, lists: list[list[str]]) -> dict[str, Any]:
+    """Let it read any lists of words, in one process."""
+    name = "tabbyapi" if parser.engine == "exllamav3" else parser.engine
     env = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         **{"PYTHONPATH": parser.pythonpath, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
     }
     done = subprocess.run(
         [parser.python, READERS / f"read_{name}.py", *parser.arguments],
-        input=json.dumps([words_of(path) for path in paths]),
+        input=json.dumps(lists),
         capture_output=True,
         text=True,
         env=env,
@@ -86,12 +100,9 @@ def ask(parser: Parser) -> Told:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout)
-    return Told(
-        version=told["version"],
-        flags=frozenset(told["flags"]),
-        read={path.stem: one for path, one in zip(paths, told["read"], strict=True)},
-    )
+    # What C prints (the buffer types there are, after a wrong one) comes out behind it.
+    told: dict[str, Any] = json.JSONDecoder().raw_decode(done.stdout)[0]
+    return told
 
 
 def misread(path: Path, told: Told) -> str | None:

@@ -25,8 +25,14 @@ def told(engine: EngineId) -> Told:
 
 
 def answer(engine: EngineId) -> Told:
+    parser_of(engine)
+    return told(engine)
+
+
+def parser_of(engine: EngineId) -> Parser:
+    """The engine's parser; without it the test is skipped."""
     try:
-        return told(engine)
+        return FAST[engine]()
     except having.AbsentError as absent:
         reason = f"the parser of {engine} is not here; {absent}"
     if os.environ.get("ENGINE_SUPERVISOR_REQUIRE_PARTS"):
