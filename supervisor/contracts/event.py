@@ -260,6 +260,7 @@ WarningCode = Literal[
     "memory-left",
     "released-alive",
     "tombstone-pruned",
+    "key-file-unreadable",
 ]
 
 

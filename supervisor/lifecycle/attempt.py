@@ -54,7 +54,7 @@ class Attempt:
         self._ledger = ledger
         self._style = stop_style
         self._gated: Gated | None = None
-        self._asking = Asking(ledger)
+        self._asking = Asking(house, ledger)
         self.running: Running | None = None
         self.exit: Exit | None = None
         self.liveness: Liveness = "alive"

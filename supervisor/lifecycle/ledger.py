@@ -29,6 +29,7 @@ class Ledger:
         self.record = record
         self.told = dict(told)
         """What was said of the newest attempt, by this daemon and by those before it."""
+        self._learned: tuple[str, ...] = ()
         self.redactor = Redactor.of_record(record)
 
     @property
@@ -78,7 +79,12 @@ class Ledger:
 
     def _keep(self, record: InstanceRecord) -> None:
         self.record = record
-        self.redactor = Redactor.of_record(record)
+        self.redactor = Redactor.of_record(record).knowing(self._learned)
+
+    def learn(self, secrets: tuple[str, ...]) -> None:
+        """Mask these too from now on: the launch names them, and its record does not hold them."""
+        self._learned = secrets
+        self.redactor = self.redactor.knowing(secrets)
 
     def publish(self, event: Event) -> None:
         note(self.told, event)

@@ -373,7 +373,10 @@ class LocalSupervisor(Supervisor):
         return path
 
     def redactor(self, name: str) -> Callable[[str], str]:
-        return Redactor.of_record(self._roster.find(name).record).text
+        found = self._roster.find(name)
+        if isinstance(found, Tombstone):
+            return Redactor.of_record(found.record).text
+        return lambda text: found.redactor.text(text)  # noqa: PLW0108 - it changes
 
     def info(self) -> SupervisorInfo:
         now = self._house.now()

@@ -42,12 +42,19 @@ class Redactor:
         said = (params.extra_args or (), params.command or (), plan.argv if plan else ())
         env = {**(params.env or {}), **(plan.env if plan else {})}
         whole = {*(it for argv in said for it in secret_values(argv)), *_secret_env(env)}
+        return cls(()).knowing(whole)
+
+    def knowing(self, more: Iterable[str]) -> "Redactor":
+        """One that hides these as well."""
+        if not (more := set(more)):
+            return self
+        whole = {*self.secrets, *more}
         # A log shows a key file's lines one by one.
         lines = {line for value in whole for line in value.splitlines() if len(line) >= LINE_CHARS}
         plain = {value for value in whole | lines if not (value.isdigit() and len(value) < 12)}
         found = {spelling for value in plain for spelling in _spellings(value)}
         long_first = sorted(found, key=lambda secret: (-len(secret), secret))
-        return cls(tuple(value for value in long_first if len(value) >= SHORTEST_SECRET))
+        return Redactor(tuple(value for value in long_first if len(value) >= SHORTEST_SECRET))
 
     @classmethod
     def of_record(cls, record: InstanceRecord) -> "Redactor":

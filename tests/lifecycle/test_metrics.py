@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import urllib.request
+from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 
+from supervisor.contracts.event import Warning_
 from supervisor.lifecycle import scraping
 from supervisor.lifecycle.errors import NoSuchInstance
 from tests.lifecycle.house import Home, pid_of
@@ -49,6 +51,39 @@ async def test_a_real_server_behind_a_key_and_a_prefix(home: Home) -> None:
     reply = await home.supervisor.metrics("x")
     assert reply.unavailable is msgspec.UNSET
     assert reply.metrics.requests_running == 0.0
+    await home.stop()
+
+
+@pytest.mark.parametrize("by", ["flag", "variable"])
+async def test_a_real_server_with_its_keys_in_a_file(home: Home, tmp_path: Path, by: str) -> None:
+    """Health is public, pages and completions are not: without a key all of these would be 401."""
+    server = real_llama.require("genuine-llama-server")
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\n\nopen-sesame-of-a-file\nanother-key-of-a-file\n")
+    said = {"flag": {"extra_args": ("--api-key-file", str(keys))}}
+    await home.launch(
+        binary=str(server),
+        model_path=str(real_llama.tiny_gguf()),
+        **said.get(by, {"env": {"LLAMA_ARG_API_KEY_FILE": str(keys)}}),
+    )
+    reply = await home.supervisor.metrics("x")
+    assert reply.unavailable is msgspec.UNSET
+    assert reply.metrics.requests_running == 0.0
+    mask = home.supervisor.redactor("x")
+    for key in ("open-sesame-of-a-file", "another-key-of-a-file"):
+        assert key not in mask(f"request with {key} refused")
+        assert not [it for it in home.events if key in msgspec.json.encode(it.event).decode()]
+    await home.stop()
+
+
+async def test_a_key_file_that_cannot_be_read_is_told(home: Home, tmp_path: Path) -> None:
+    """And a fifo hangs nobody: the stub does not read it, and asks for no key."""
+    keys = tmp_path / "keys"
+    os.mkfifo(keys)
+    await home.launch(extra_args=("--api-key-file", str(keys)))
+    (told,) = home.of(Warning_)[:1]
+    assert told.code == "key-file-unreadable"
+    assert "no ordinary file" in told.detail
     await home.stop()
 
 
