@@ -38,18 +38,35 @@ class Patience:
         """Threads that did not come back in time, and have not yet."""
         return len(self._overdue)
 
-    async def run(self, work: Callable[..., T], *args: object, within_s: float) -> T:
+    async def run(
+        self,
+        work: Callable[..., T],
+        *args: object,
+        within_s: float,
+        late: Callable[[T], object] = lambda _: None,
+    ) -> T:
         """What ``work`` returns or raises. Raises ``Overdue``; waiting for a thread counts too.
 
-        A call that is cancelled before it has begun is never begun.
+        A call that is cancelled before it has begun is never begun. What one returns that nobody
+        waits for any more goes to ``late``, in its thread.
         """
         if self.hung >= self._most:
             raise AllHung(f"all {self._most} threads for {self._what} hang")
         running = self._threads.submit(work, *args)
-        with anyio.move_on_after(within_s):
-            return await asyncio.wrap_future(running)
+        try:
+            with anyio.move_on_after(within_s):
+                return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(lambda done: _hand(done, late))
+            raise
         if running.cancelled():
             raise AllHung(f"all {self._most} threads for {self._what} are taken")
         self._overdue.add(running)
+        running.add_done_callback(lambda done: _hand(done, late))
         running.add_done_callback(self._overdue.discard)
         raise Overdue(f"{self._what} took longer than {within_s:g} s")
+
+
+def _hand(done: Future[T], late: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        late(done.result())

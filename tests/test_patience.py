@@ -102,3 +102,24 @@ async def test_what_never_began_does_not_begin_later(fifo: Fifo) -> None:
     fifo.answer()
     await patience.run(begun.append, 2, within_s=5)
     assert begun == [2]
+
+
+async def test_what_comes_too_late_is_given_back(fifo: Fifo) -> None:
+    """Such as a descriptor, which would stay open with a lock on it."""
+    patience, late = Patience("opening", 2), list[int]()
+
+    def take() -> int:
+        fifo.read()
+        return 7
+
+    with pytest.raises(Overdue):
+        await patience.run(take, within_s=SHORT_S, late=late.append)
+    with anyio.move_on_after(SHORT_S):
+        await patience.run(take, within_s=60, late=late.append)
+    assert late == []
+    fifo.answer()
+    with anyio.fail_after(5):
+        while len(late) < 2:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    assert await patience.run(lambda: 8, within_s=5, late=late.append) == 8
+    assert late == [7, 7]

@@ -13,7 +13,6 @@ from typing import Literal
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import structlog
 from anyio.abc import TaskStatus
 from msgspec import UNSET
@@ -81,6 +80,10 @@ from supervisor.lifecycle.scraping import scrape
 from supervisor.lifecycle.strangers import Strangers
 from supervisor.lifecycle.views import tombstone_view
 from supervisor.lifecycle.vouching import Vouching
+from supervisor.patience import Overdue
+
+LISTING_S = 10.0
+"""To look for the engines' programs, which may lie on a mount that hangs."""
 
 log = structlog.get_logger(__name__)
 
@@ -397,9 +400,13 @@ class LocalSupervisor(Supervisor):
 
     async def engines(self) -> EngineListing:
         host = await self._house.profile()
-        return await anyio.to_thread.run_sync(
-            engine_listing, host, self._house.config, self._house.inherited_env.get("PATH", "")
-        )
+        path = self._house.inherited_env.get("PATH", "")
+        try:
+            return await self._house.looking.run(
+                engine_listing, host, self._house.config, path, within_s=LISTING_S
+            )
+        except Overdue as error:
+            raise Unavailable(f"the engines' programs cannot be looked for: {error}") from None
 
     async def detect(self) -> DetectReply:
         return await detect(self._roster.records())

@@ -15,8 +15,9 @@ from msgspec import UNSET
 
 from supervisor.contracts.instance import ProcessHandle
 from supervisor.launchers.base import Exit, SpawnError
-from supervisor.launchers.process import ProcessLauncher
+from supervisor.launchers.process import ProcessLauncher, spawner
 from supervisor.launchers.process.procfs import processes, read_boot_id
+from supervisor.launchers.process.spawner import GATES
 from tests.launchers.conftest import SOON_S, Ground, alive, appears, facts, gone
 from tests.parts.stub import stub_binary
 
@@ -186,6 +187,27 @@ async def test_a_bare_name_is_found_by_the_engines_own_path(ground: Ground) -> N
     path = f"/no/such:{ground.folder / 'bin'}:/usr/bin"
     running = await ground.start("program", env=ground.env | {"PATH": path})
     assert await running.wait_exit() == Exit(9, None)
+
+
+async def test_a_log_that_hangs_keeps_no_gate(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifo stands for a mount that does not answer: opening it waits for a reader."""
+    monkeypatch.setattr(spawner, "LOG_S", 0.05)
+    fifo = ground.folder / "fifo"
+    os.mkfifo(fifo)
+    for _ in range(GATES + 1):
+        with anyio.fail_after(5), pytest.raises(SpawnError, match="took longer") as caught:
+            await ground.prepare("true", log_path=str(fifo))
+        assert caught.value.reason == "log-unwritable"
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with anyio.fail_after(5):
+        while spawner._logs.hung:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    assert os.read(reader, 1) == b"", "who came late was closed"
+    os.close(reader)
+    running = await ground.start("true")
+    await running.wait_exit()
 
 
 async def test_a_log_that_cannot_be_opened(ground: Ground) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import anyio
-from anyio import to_thread
 
 from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.failure import SpawnReason
@@ -25,7 +24,11 @@ from supervisor.launchers.process.identity import handle_of
 from supervisor.launchers.process.loglock import lock_log
 from supervisor.launchers.process.pidfd import ExitWatch, open_pidfd
 from supervisor.launchers.process.procfs import NONCE_VARIABLE
+from supervisor.patience import Overdue, Patience
 
+LOG_S = 5.0
+"""To open a log, which takes no time unless its file system hangs."""
+_logs = Patience("opening logs", 8)
 GATES = 4
 """Stubs at once: each starts an interpreter, and a burst of them would starve the running ones."""
 
@@ -97,7 +100,7 @@ class Spawner:
             frame = stub.frame(plan.argv, ticket.env, workdir)
         except ValueError as error:
             raise SpawnError(str(error)) from error
-        log = await to_thread.run_sync(_open_log, ticket.log_path)
+        log = await _patient_log(ticket.log_path)
         try:
             async with self._turn:
                 child = self._fork(log, ticket.nonce)
@@ -174,6 +177,14 @@ def explain(report: stub.Report) -> SpawnError:
         elif refused:
             reason = "not-executable" if report.exists else "denied"
     return SpawnError(f"{what}: {text}", reason)
+
+
+async def _patient_log(path: str) -> int:
+    """On a file system that hangs it would keep the gate for good."""
+    try:
+        return await _logs.run(_open_log, path, within_s=LOG_S, late=os.close)
+    except Overdue as error:
+        raise SpawnError(f"the log {path!r} cannot be opened: {error}", "log-unwritable") from None
 
 
 def _open_log(path: str) -> int:
