@@ -73,13 +73,19 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES)
-        uid = peer_uid(transport.get_extra_info("socket"))
-        role = role_of(uid, self._hub.access)
-        hub = self._hub
-        self._session = Session(hub.supervisor, hub.bus, role or Role.READ, self._subscriptions)
-        if not hub.admit(self):
+        self._uid = peer_uid(transport.get_extra_info("socket"))
+        if self._hub.admit(self):
+            self.take_role()
+        else:
             self._refuse(Fault(rpc.OVERLOADED, "too many connections; close some, or try later"))
-        elif role is None:
+
+    def take_role(self) -> None:
+        """What its user may do by the access in effect, which a reload changes. Who may do nothing
+        is told so and hung up on, as a client that left by itself."""
+        uid, hub = self._uid, self._hub
+        role = role_of(uid, hub.access)
+        self._session = Session(hub.supervisor, hub.bus, role or Role.READ, self._subscriptions)
+        if role is None and not self._mute:
             who = "an unknown user" if uid is None else f"uid {uid}"
             hint = "have the uid put into `access.read`, `.operate` or `.admin` of its config"
             self._refuse(Fault(rpc.FORBIDDEN, f"{who} may not use this daemon; {hint}"))

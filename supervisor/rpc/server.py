@@ -18,7 +18,7 @@ CLOSE_SECONDS = 1.0
 class RpcServer:
     """Serves one supervisor on one socket. Used as ``async with``, or by start and close.
 
-    ``access`` may be replaced while it runs; it decides about connections made from then on.
+    ``access`` may be replaced while it runs, and is in effect at once for who is connected, too.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class RpcServer:
     ) -> None:
         self.supervisor = supervisor
         self.bus = bus
-        self.access = access
+        self._access = access
         self.tasks: set[asyncio.Task[None]] = set()
         self._listener = listener
         self._max_connections = max_connections
@@ -78,6 +78,16 @@ class RpcServer:
     @property
     def connections(self) -> int:
         return len(self._connections)
+
+    @property
+    def access(self) -> AccessConfig:
+        return self._access
+
+    @access.setter
+    def access(self, access: AccessConfig) -> None:
+        self._access = access
+        for connection in tuple(self._connections):
+            connection.take_role()
 
     # The hub that connections know.
 

@@ -189,6 +189,59 @@ def test_plans_of_many_words_hold_up_nobody(engined: Engined, words: int, code: 
     assert max(took) < 1.0
 
 
+_STAY = """
+import json, os, socket, sys
+os.chdir(sys.argv[1])
+os.setgid(65534); os.setuid(65534)
+s = socket.socket(socket.AF_UNIX)
+s.connect("s")
+replies = s.makefile("r")
+for line in sys.stdin:
+    try:
+        s.sendall(line.encode())
+    except OSError:
+        pass  # hung up; what it was told is there to be read
+    print(replies.readline(), end="", flush=True)
+"""
+
+
+def test_who_loses_a_role_loses_it_at_once(operator: Served) -> None:
+    """On a connection that is kept: a reload asks again who may do what."""
+    engined = operator.engined
+    drain, info = (
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": f"supervisor.{it}"}) + "\n"
+        for it in ("drain", "info")
+    )
+
+    def reload(before: str, after: str) -> None:
+        engined.config.write_text(engined.config.read_text().replace(before, after))
+        operator.client.call("supervisor.reload", None, ReloadReply)
+
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _STAY, str(engined.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as peer:
+        assert peer.stdin is not None
+        assert peer.stdout is not None
+
+        def ask(request: str) -> Any:
+            assert peer.stdin is not None
+            assert peer.stdout is not None
+            peer.stdin.write(request)
+            peer.stdin.flush()
+            return json.loads(peer.stdout.readline())
+
+        assert "result" in ask(drain)
+        reload(f"operate = [{NOBODY}]", f"read = [{NOBODY}]")
+        assert "takes the role operate" in forbidden(ask(drain))
+        assert "result" in ask(info)
+        reload(f"read = [{NOBODY}]", "read = []")
+        assert f"uid {NOBODY} may not use this daemon" in forbidden(ask(info))
+        peer.stdin.close()
+
+
 def test_root_is_bound_by_nothing(operator: Served, tmp_path: Path) -> None:
     log = tmp_path / "its.log"
     params = operator.engined.params(extra_args=("--log-file", str(log)), env={"LD_X": "1"})
