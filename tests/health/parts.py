@@ -101,7 +101,9 @@ class Server:
             self._listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual_stack)
         if deferred:
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5)
-        self._listener.bind((host, port))
+        # Looked up, for a tuple of two has no place for the link of a link-local address.
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        self._listener.bind(found[0][4])
         self._listener.listen(backlog)
         self.port: int = self._listener.getsockname()[1]
         self._stopping = False

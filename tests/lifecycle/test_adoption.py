@@ -7,9 +7,11 @@ works for a daemon that is killed is shown with real daemons in `tests/daemon`.
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -24,6 +26,7 @@ from supervisor.contracts.event import (
     Stopped,
     Stopping,
     SupervisorStarted,
+    Warning_,
 )
 from supervisor.contracts.failure import (
     AlreadyRunning,
@@ -33,6 +36,7 @@ from supervisor.contracts.failure import (
     UnhealthyTimeout,
 )
 from supervisor.contracts.instance import ProcessHandle
+from supervisor.health import address
 from supervisor.instances.files import RecordFiles
 from supervisor.lifecycle.errors import LaunchRefused
 from tests.lifecycle.house import (
@@ -89,6 +93,29 @@ async def test_a_launch_goes_on_under_the_next_supervisor(tmp_path: Path) -> Non
         assert 1_000 <= ready.waited_ms < 5_000
         assert [it for it in home.story() if it != "warning"] == ["adopted", "ready"]
         assert pid_of(home.supervisor.get("x")) == pid
+        await home.stop()
+
+
+async def test_a_resolver_that_fails_at_the_adoption_ends_no_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails for a second, as resolvers do when a machine starts; the engine loads for longer."""
+    named = {"extra_args": ("--host", "127.1")}  # to the resolver that is a name like any other
+    async with opened(tmp_path, clean=False) as home:
+        await home.launch(binary=home.stub(load=1.5), wait=False, devices=(A,), **named)
+        await home.seen(Spawned)
+    resolve, until_s = socket.getaddrinfo, time.monotonic() + 1
+
+    def failing(host: Any, *args: Any, **members: Any) -> Any:
+        if host == "127.1" and time.monotonic() < until_s:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return resolve(host, *args, **members)
+
+    monkeypatch.setattr(socket, "getaddrinfo", failing)
+    monkeypatch.setattr(address, "AGAIN_S", 0.2)
+    async with opened(tmp_path) as home:
+        await home.seen(Ready)
+        assert [it.code for it in home.of(Warning_)] == ["proof-denied"]
         await home.stop()
 
 

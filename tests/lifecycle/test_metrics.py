@@ -10,9 +10,11 @@ import anyio
 import msgspec
 import pytest
 
-from supervisor.contracts.event import Warning_
+from supervisor.contracts.event import Stopping, Warning_
+from supervisor.health.outcome import Miss
 from supervisor.lifecycle import scraping
 from supervisor.lifecycle.errors import NoSuchInstance
+from supervisor.lifecycle.instance import Instance
 from tests.lifecycle.house import Home, pid_of
 from tests.parts import real_llama
 
@@ -124,6 +126,20 @@ async def test_a_page_of_another_kind_is_none(home: Home) -> None:
     assert "\x1b" not in reply.unavailable
     assert reply.metrics.requests_running is None
     await home.stop()
+
+
+async def test_an_engine_that_is_being_stopped_is_not_connected_to(home: Home) -> None:
+    """Ours close before the signal, so that nobody waits for us."""
+    await home.launch(binary=home.stub(metrics=PAGE, term_delay=0.6))
+    found = home.supervisor._roster.find("x")
+    assert isinstance(found, Instance)
+    assert (await found.page("/metrics", limit=10_000, within_s=5)).status == 200
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(home.stop)
+        await home.seen(Stopping)
+        await anyio.sleep(0.1)
+        with pytest.raises(Miss, match="cannot be asked now"):
+            await found.page("/metrics", limit=10_000, within_s=5)
 
 
 async def test_an_endless_page_is_read_up_to_a_bound(
