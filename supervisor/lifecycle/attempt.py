@@ -218,7 +218,10 @@ class Attempt:
         launcher = self._house.launcher_of(self._gated.ref)
         if launcher is not None:
             self.running = await launcher.attach(
-                self._gated.ref, self._ledger.record.nonce, self._gated.cgroup
+                self._gated.ref,
+                self._ledger.record.nonce,
+                self._gated.cgroup,
+                self._ledger.supervision.log_path,
             )
         self._gated = None
 

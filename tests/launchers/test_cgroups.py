@@ -1,21 +1,24 @@
 """Where cgroups of instances are made: what is needed for it, and what is left over by it."""
 
 # Short looks at cgroups of the test, which block nothing for long.
-# ruff: noqa: ASYNC240
+# ruff: noqa: ASYNC110, ASYNC240
 
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from supervisor.contracts.engine import StopStyle
 from supervisor.launchers.base import SpawnError, Stray, Trace
-from supervisor.launchers.process import Cgroups, ProcessLauncher
+from supervisor.launchers.process import Cgroups, ProcessLauncher, cgroups
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.cgroups import marks_of
-from tests.launchers.conftest import Ground
+from tests.launchers.conftest import SOON_S, Ground
 from tests.parts.cgroups import end
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +42,40 @@ async def test_a_launch_that_fails_or_is_abandoned_leaves_no_cgroup(ground: Grou
     await gated.abandon()
     assert gated.cgroup
     assert not Path(gated.cgroup).exists()
+
+
+@pytest.mark.parametrize("hangs", ["_make", "join"])
+async def test_an_engine_that_gets_its_cgroup_too_late_is_not_lost(
+    ground: Ground, cgroup_root: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    """What is in it then belongs to an instance that is known, with or without its main process."""
+    goes_on = threading.Event()
+    place, name = (cgroups, "_make") if hangs == "_make" else (Cgroup, "join")
+    slow = getattr(place, name)
+
+    def late(*args: Any) -> None:
+        goes_on.wait(10)
+        slow(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cgroups, "DEADLINE_S", 0.2)
+        patch.setattr(place, name, late)
+        running = await ground.start("sleep", "600")
+        goes_on.set()
+    [recorded] = ground.places.values()
+    assert recorded is not None
+    if hangs == "join":
+        with anyio.fail_after(SOON_S):
+            while ground.pid(running) not in Cgroup(Path(recorded)).pids():
+                await anyio.sleep(0.01)
+    else:
+        await anyio.sleep(0.3)
+        assert not Path(recorded).exists(), "who is late with the directory puts nobody into it"
+    assert await Cgroups(cgroup_root).strays({recorded}) == ()
+    assert [it.pid for it in await running.members()] == [ground.pid(running)]
+    receipt = await running.stop(PATIENT, 60_000)
+    assert receipt.survivors == ()
+    assert not Path(recorded).exists()
 
 
 DAEMON = """

@@ -129,6 +129,8 @@ class MemoryLauncher(Launcher):
     def __init__(self, *, listens: bool = True) -> None:
         self.listens = listens
         self.engines: list[MemoryEngine] = []
+        self.attached: list[str | None] = []
+        """The logs that it was told of when it had to find an engine again."""
 
     async def prepare(self, plan: LaunchPlan, ticket: SpawnTicket) -> Gated:
         engine = MemoryEngine(int(plan.argv[plan.argv.index("--port") + 1]))
@@ -144,6 +146,7 @@ class MemoryLauncher(Launcher):
         log_path: str | None = None,
     ) -> Running:
         assert isinstance(ref, ProcessHandle)
+        self.attached.append(log_path)
         return MemoryRunning(ref, self.engines[ref.pid - 999_000_001])
 
     async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:

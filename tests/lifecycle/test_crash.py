@@ -10,6 +10,7 @@ import pytest
 from supervisor.contracts.event import Exited, LaunchFailed, Ready, Stopped, TaskCrashed
 from supervisor.contracts.failure import ExitedEarly, SpawnFailed
 from tests.lifecycle.house import A, B, Home, Steps, opened, pid_of
+from tests.lifecycle.memory import MemoryLauncher
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,15 @@ async def test_a_crash_before_the_engine_runs_ends_the_launch(tmp_path: Path, st
         check()
         await home.stop("bystander")
         await home.again(devices=(A,))
+
+
+async def test_what_may_have_started_is_looked_for_with_its_log(tmp_path: Path) -> None:
+    """By whose lock those are found whom nothing else tells."""
+    steps, launcher = Steps(), MemoryLauncher()
+    async with opened(tmp_path, at=steps, launcher=launcher) as home:
+        steps.then["recorded"] = crash()
+        await home.refused(devices=(A,), crashes=True)
+        assert launcher.attached == [home.supervisor.log_path("x")]
 
 
 @pytest.mark.parametrize("step", ["spawned", "ready"])

@@ -7,8 +7,9 @@ so nothing that an earlier one left behind can be taken for a part of it.
 
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
@@ -20,12 +21,15 @@ from anyio import to_thread
 from supervisor.launchers.base import Stray
 from supervisor.launchers.process.cgroup import Cgroup
 from supervisor.launchers.process.spawner import interpreter
+from supervisor.patience import AllHung, Overdue, Patience
 
 NONCE_LETTERS = 12
 DEADLINE_S = 5.0
 """What any of this may take; it takes milliseconds, but for a kernel that is in trouble."""
 LAST_GASP_S = 0.2
 """How long a stub takes to see that its daemon is gone."""
+
+_joining = Patience("making cgroups", 8)
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +60,8 @@ class Cgroups:
     async def enter(self, pid: int, name: str, nonce: str) -> Cgroup | None:
         """A new cgroup with this process in it, which is a child of ours that nobody has reaped.
 
-        None where that does not work: the launch goes on without.
+        None where that does not work: the launch goes on without. Where it takes too long it may
+        still come to pass, and the record has to name the place that the engine then is in.
         """
         if self._root is None:
             return None
@@ -65,9 +70,15 @@ class Cgroups:
             if not await self.probe():
                 return None
             cgroup = Cgroup(self._root / f"{name}-{nonce[:NONCE_LETTERS]}-{pid}")
-            problem = "it took too long"
-            with anyio.move_on_after(DEADLINE_S):
-                problem = await to_thread.run_sync(_enter, cgroup, pid, abandon_on_cancel=True)
+            late = threading.Event()
+            try:
+                problem = await _joining.run(_enter, cgroup, pid, late.is_set, within_s=DEADLINE_S)
+            except AllHung as error:
+                problem = str(error)
+            except Overdue as error:
+                late.set()
+                log.warning("an engine may get no cgroup", instance=name, why=str(error))
+                return cgroup
             if not problem:
                 return cgroup
         log.warning("an engine gets no cgroup", instance=name, why=problem)
@@ -145,12 +156,15 @@ def _make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _enter(cgroup: Cgroup, pid: int) -> str:
-    """What went wrong, or nothing."""
+def _enter(cgroup: Cgroup, pid: int, late: Callable[[], bool] = lambda: False) -> str:
+    """What went wrong, or nothing. Nobody is put into it ``late``, unless that hangs itself."""
     try:
         _make(cgroup.path)
         if cgroup.populated():
             return f"{cgroup} is taken"
+        if late():
+            cgroup.remove()
+            return "it took too long"
         cgroup.join(pid)
     except OSError as error:
         cgroup.remove()
