@@ -25,7 +25,7 @@ from supervisor.engines.registry import engine_spec, support_of
 from supervisor.health.address import AddressError, literal_addresses, probe_addresses
 from supervisor.instances.books import wholes_of
 from supervisor.instances.lease import Claim, Foreign, Grant, InvalidClaim, Refusal, grant
-from supervisor.instances.ports import pick, taken_ports
+from supervisor.instances.ports import pick, port_state, taken_ports
 from supervisor.lifecycle.demand import config_file, with_config
 from supervisor.lifecycle.errors import InvalidLaunch, LifecycleError
 from supervisor.lifecycle.fitting import rooms_of
@@ -243,6 +243,8 @@ class BookingDesk:
             last = order.last_port
             start = last if last and pool.first <= last <= pool.last else None
             port = pick(pool.first, pool.last, found.address, taken, start=start)
+            if port is None and port_state(found.address, pool.first) == "no-address":
+                raise Problem(SpawnFailed(detail=f"{found.bind_host} is no address of this host"))
             detail = f"no port of the pool {pool.first} to {pool.last} is free"
         else:
             port = None if order.port in taken else order.port

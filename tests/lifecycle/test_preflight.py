@@ -56,6 +56,16 @@ async def test_a_script_whose_interpreter_is_missing(
     assert said in await refused(home, "not-executable", binary=binary)
 
 
+@pytest.mark.parametrize("port", [{}, {"port": 12_345}], ids=["pool", "explicit"])
+async def test_a_bind_host_that_is_not_ours_is_named(home: Home, port: dict[str, Any]) -> None:
+    """No port is taken there; there is no such place here."""
+    failure = await home.refused(extra_args=("--host", "192.0.2.9"), **port)
+    assert isinstance(failure, SpawnFailed)
+    assert "192.0.2.9 is no address of this host" in failure.detail
+    assert not failure.reason
+    await home.nothing_left()
+
+
 async def test_a_program_that_is_missing_or_cannot_run(home: Home, tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
     assert absent in await refused(home, "binary-missing", binary=absent)
