@@ -43,8 +43,13 @@ async def within_bounds(params: LaunchParams, config: Config, looking: Patience)
     if judged.files or any(getattr(params, name) is not UNSET for name in _WHAT_IT_IS):
         said = with_recipe(params, config.recipes)
         judged = _judged(said, config.access, order.engine)
-    if why := next(_beyond(said, params, config.access, judged), None):
+    if why := next(_beyond(said, params, config.access), None):
         raise Forbidden(why)
+    if judged.beyond is not None:
+        where = _not_in(f"access.args.{order.engine}")
+        raise Forbidden(
+            f"among the arguments {judged.beyond} is not known to be harmless and {where}"
+        )
     args = list(said.extra_args or ())
     files = [args[position][start:] for position, start in judged.files]
     for path in files:
@@ -67,10 +72,8 @@ def _judged(said: LaunchParams, access: AccessConfig, engine: EngineId) -> Judge
     return judge(SPELLINGS[engine], said.extra_args or (), listed, trusting=trusting)
 
 
-def _beyond(
-    said: LaunchParams, params: LaunchParams, access: AccessConfig, judged: Judged
-) -> Iterator[str]:
-    """Everything about a launch that takes the role admin, and how it could be allowed."""
+def _beyond(said: LaunchParams, params: LaunchParams, access: AccessConfig) -> Iterator[str]:
+    """What but arguments takes the role admin in a launch, and how it could be allowed."""
     if access.recipes is not UNSET and (params.recipe or "") not in access.recipes:
         allowed = ", ".join(access.recipes) or "none"
         yield f"only recipes of `access.recipes` may be launched, which are: {allowed}"
@@ -83,11 +86,6 @@ def _beyond(
     for name in said.env or ():
         if name not in HARMLESS_ENV and not _matches(name, access.env):
             yield f"the variable {name} is not known to be harmless and {_not_in('access.env')}"
-    if judged.beyond is not None:
-        yield (
-            f"among the arguments {judged.beyond} is not known to be harmless "
-            f"and {_not_in('access.args')}"
-        )
 
 
 def _not_in(key: str) -> str:
