@@ -51,6 +51,10 @@ from supervisor.contracts.rpc import (
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 """For an answer that takes no waiting for an engine."""
+GLANCE_SECONDS = 0.5
+"""A wait without end is made of waits of this length: an interrupt that comes just before the
+system call breaks nothing off, and Python acts on it only when the call returns.
+"""
 RETURN_SECONDS = 30.0
 """How long a daemon that went away may take to come back."""
 
@@ -355,12 +359,14 @@ class Client:
 
     def _receive(self, timeout: float | None) -> _Message:
         connection = self._connected()
-        connection.settimeout(timeout)
+        connection.settimeout(GLANCE_SECONDS if timeout is None else timeout)
         while (end := self._received.find(b"\n", self._scanned)) < 0:
             self._scanned = len(self._received)
             try:
                 chunk = connection.recv(256 * 1024)
             except OSError as error:
+                if timeout is None and isinstance(error, TimeoutError):
+                    continue
                 raise self._lost(error) from None
             if not chunk:
                 raise self._lost(None)

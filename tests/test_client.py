@@ -1,8 +1,10 @@
 """The typed client against a real socket."""
 
 import asyncio
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,3 +148,35 @@ def test_a_silent_daemon_is_given_up_on(served: Served, client: Client) -> None:
     served.supervisor.views["a"] = view("a")
     with pytest.raises(DaemonUnreachable, match="does not answer"):
         client.raw("instance.wait", NameParams(name="a"), timeout=0.05)
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises, as that of SIGINT does."""
+
+
+def test_an_interrupt_that_comes_just_before_the_wait_is_not_lost(served: Served) -> None:
+    """It finds no call that it could break off; so it is with one that another thread gets."""
+    served.supervisor.views["a"] = view("a")
+    served.supervisor.slow["a"] = asyncio.Event()
+
+    def handle(number: int, frame: object) -> None:
+        raise Interrupted
+
+    def interrupt() -> None:
+        time.sleep(0.5)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(over.wait(10))
+        served.release("a")
+
+    over, in_time = threading.Event(), list[bool]()
+    before = signal.signal(signal.SIGUSR1, handle)
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        with Client(served.path) as client, pytest.raises(Interrupted):
+            client.wait("a")
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert in_time == [True]

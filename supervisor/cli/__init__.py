@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from supervisor import __version__
-from supervisor.cli import acting, checking, devices, launching, showing, watching
+from supervisor.cli import acting, checking, devices, doctor, launching, showing, watching
 from supervisor.cli.context import Context
 from supervisor.cli.exits import FAILED, INTERRUPTED, OK, USAGE, UsageError, refuse, report
 from supervisor.cli.text import open_streams, silence, warn
@@ -21,7 +21,7 @@ from supervisor.contracts.paths import default_socket
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-_ROOMS = (launching, showing, devices, acting, watching, checking)
+_ROOMS = (launching, showing, devices, acting, watching, checking, doctor)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,12 +3,16 @@
 import argparse
 import os
 import stat
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import FAILED, OK
 from supervisor.cli.text import printable, say, warn
+
+if TYPE_CHECKING:
+    from supervisor.contracts.config import Config
 
 DEFAULT_FILE = "/etc/engine-supervisor/engined.toml"
 """What the systemd unit has the daemon read."""
@@ -21,11 +25,11 @@ def add_commands(add: Add) -> None:
 
 
 def check(context: Context, args: argparse.Namespace) -> int:
-    from supervisor.contracts.config import ConfigError, parse_config
+    from supervisor.contracts.config import ConfigError
 
     shown = printable(args.file)
     try:
-        config = parse_config(_ordinary(args.file))
+        config = read_config(args.file)
     except OSError as error:
         return _refuse(context, f"cannot read {args.file}: {error.strerror or error}")
     except (ConfigError, UnicodeDecodeError) as error:
@@ -38,14 +42,19 @@ def check(context: Context, args: argparse.Namespace) -> int:
     return OK
 
 
-def _ordinary(path: str) -> str:
-    """The text of a file; a pipe or a device has no end. Raises ``OSError``."""
+def read_config(path: str) -> "Config":
+    """An ordinary file's; a pipe or a device has no end.
+
+    Raises ``OSError``, ``UnicodeDecodeError``, ``ConfigError``.
+    """
+    from supervisor.contracts.config import parse_config
+
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError("it is no ordinary file")
     with open(fd, encoding="utf-8") as file:
-        return file.read()
+        return parse_config(file.read())
 
 
 def _refuse(context: Context, why: str) -> int:

@@ -228,6 +228,8 @@ class SupervisorInfo(Fact, frozen=True, kw_only=True):
     log: WriterHealth | UnsetType = UNSET
     """The daemon's own log, on its stderr."""
     journal: WriterHealth | UnsetType = UNSET
+    cgroup_root: str | None | UnsetType = UNSET
+    """Below it each engine gets a cgroup of its own; null where none can be made."""
 
 
 class EngineEntry(Fact, frozen=True, kw_only=True):

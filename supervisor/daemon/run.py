@@ -93,7 +93,9 @@ async def run(
         launcher = ProcessLauncher(boot_id=clock.boot_id, cgroups=cgroups, keeper=unit.fds)
         house = _furnish(config, paths, clock, bus, launcher, inventory, at, step)
         reloader = Reloader(house, journal, reread or (lambda: house.config))
-        supervisor = LocalSupervisor(house, _describe(house, log_sink, journal), reloader.reload)
+        supervisor = LocalSupervisor(
+            house, _describe(house, log_sink, journal, cgroups), reloader.reload
+        )
         house.inventory.more_volumes = supervisor.model_paths
         # Open to the very end: a second signal must not cut the leaving short.
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
@@ -203,7 +205,7 @@ def _furnish(
 
 
 def _describe(
-    house: House, log_sink: LogSink | None, journal: Journal
+    house: House, log_sink: LogSink | None, journal: Journal, cgroups: Cgroups
 ) -> Callable[[dict[str, int]], SupervisorInfo]:
     """What of this daemon stays as it is; counts and healths are added for each answer."""
     paths = house.paths
@@ -225,7 +227,9 @@ def _describe(
 
     def describe(counts: dict[str, int]) -> SupervisorInfo:
         own = log_sink.health if log_sink else UNSET
-        return replace(about, counts=counts, log=own, journal=journal.health)
+        return replace(
+            about, counts=counts, log=own, journal=journal.health, cgroup_root=cgroups.place
+        )
 
     return describe
 

@@ -43,6 +43,11 @@ class Cgroups:
         self._works: bool | None = None
         self._trying = anyio.Lock()
 
+    @property
+    def place(self) -> str | None:
+        """Where they are made; None where none can be, as far as that was found out."""
+        return None if self._root is None or self._works is False else str(self._root)
+
     async def probe(self) -> bool:
         """Whether they work, found out by doing it, once. Says in the log what came of it."""
         async with self._trying:
