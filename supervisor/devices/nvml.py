@@ -95,16 +95,20 @@ class NvmlProbe:
     def _read(self, nvml: ModuleType) -> ProbeAnswer:
         driver = value(nvml, nvml.nvmlSystemGetDriverVersion)
         lost: list[str] = []
-        found: list[_Device] = []
+        cards: list[list[_Device]] = []
         for at in range(nvml.nvmlDeviceGetCount()):
             name = f"GPU {at}"
             try:
                 device = _Device(nvml, must(nvml, nvml.nvmlDeviceGetHandleByIndex, at))
                 name = f"GPU {at} ({device.uuid})"
                 device.read(driver, self._roots)
-                found += [device, *device.slices(driver, self._roots)]
+                cards.append([device, *device.slices(driver, self._roots)])
             except LostError as error:
                 lost.append(f"{name} {error}")
+        if all(card[0].address for card in cards):
+            # NVML promises no order; CUDA's numbers, and so our places, follow the bus.
+            cards.sort(key=lambda card: card[0].address or "")
+        found = [device for card in cards for device in card]
         self._relate(nvml, [it for it in found if it.parent is None])
         devices = tuple(it.info(at) for at, it in enumerate(found))
         return ProbeAnswer(
@@ -179,6 +183,11 @@ class _Device:
                 device.read(driver, roots)
                 found.append(device)
         return found
+
+    @property
+    def address(self) -> str | None:
+        """On the bus; none of a chip that has the GPU inside."""
+        return self._address
 
     def info(self, index: int) -> AcceleratorInfo:
         whole = self.parent or self

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from supervisor.contracts.rpc import DetectedEngine
 from supervisor.lifecycle.detecting import Seen, detected
-from tests.lifecycle.house import A, Home, pid_of
+from tests.lifecycle.house import A, Home, free_port, pid_of
 from tests.parts import real_llama
+from tests.parts.stub import stub_binary
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +68,47 @@ async def test_a_real_server_of_ours(home: Home) -> None:
     assert found.masks["CUDA_VISIBLE_DEVICES"] == ""  # a CPU lease hides every GPU
     await home.stop()
     assert await entry(home, pid_of(view)) is None
+
+
+HARD_PATHS = {
+    "spaces": "a b  c.gguf",
+    "quotes": 'it\'s "quoted" `so`.gguf',
+    "dollar": "$HOME ${PATH} $(id).gguf",
+    "percent": "%s %n 100%.gguf",
+    "newline": "two\nlines\ttab.gguf",
+    "emoji": "🦙 ünï.gguf",
+    "dash": "-m --model=x.gguf",
+    "backslash": "a\\b\\ c.gguf",
+    "equals": "--port=1.gguf",
+    "long": "x" * 195 + ".gguf",
+}
+
+
+@pytest.mark.parametrize("kind", HARD_PATHS)
+async def test_a_hard_path_comes_back_as_it_went(home: Home, tmp_path: Path, kind: str) -> None:
+    """ARG-3: out of the command line of the process alone, and for our own."""
+    model = tmp_path / "-models of $HOME" / HARD_PATHS[kind]
+    model.parent.mkdir()
+    model.touch()
+    binary = stub_binary(tmp_path, "llama-server")
+    view = await home.launch(binary=binary, model_path=str(model), served_model_name="a b/c")
+    ours = await entry(home, pid_of(view))
+    assert ours is not None
+    assert (ours.engine, ours.model, ours.served_model_name) == ("llamacpp", str(model), "a b/c")
+    assert ours.port == view.record.port
+    with running(binary, "--model", model, "--port", str(free_port())) as pid:
+        stranger = await found_soon(home, pid)
+        assert (stranger.engine, stranger.model) == ("llamacpp", str(model))
+        assert stranger.instance is None
+    await home.stop()
+
+
+async def found_soon(home: Home, pid: int) -> DetectedEngine:
+    """Once it is what it was started as: a script is its interpreter's for a moment."""
+    with anyio.fail_after(10):
+        while (found := await entry(home, pid)) is None:  # noqa: ASYNC110 - no event tells
+            await anyio.sleep(0.05)
+    return found
 
 
 async def test_a_title_of_its_own_is_known_by_the_record(home: Home) -> None:

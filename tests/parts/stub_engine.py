@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 KNOBS = {
     "announce": "",  # unix datagram socket or file that is told "PID MONOTONIC_NS" first of all
+    "mask-of-ints": "",  # a variable whose entries have to be numbers, as for vLLM before 0.24
     "dump": "",  # file that gets argv, env, descriptors and more, as JSON
     "up": "",  # file that appears once signals are handled and children run
     "say": "",  # printed to stderr at the start; escapes such as \n and \x1b are understood
@@ -85,6 +86,8 @@ class Stub:
         self.answer_term()
         if self["dump"]:
             dump(self["dump"])
+        if name := self["mask-of-ints"]:
+            [int(entry) for entry in os.environ[name].split(",")]
         pids = [self.bear(set(words.split("+"))) for words in self["children"].split(",") if words]
         if self["children-file"]:
             write_whole(self["children-file"], "".join(f"{pid}\n" for pid in pids))
