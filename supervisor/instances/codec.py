@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from supervisor.contracts.engine import ServingOptions
+from supervisor.contracts.engine import EngineRuntimeKind, ServingOptions
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import (
     NAME_PATTERN,
@@ -125,7 +125,7 @@ class Remains:
     """False where it says that nothing had been started yet."""
     cgroup: str | None = None
     """Which one, where that can still be read."""
-    runtime: str | None = None
+    runtime: EngineRuntimeKind | None = None
     """How its engine ran, and so who has to be asked for it."""
 
 
@@ -143,11 +143,11 @@ def salvage(data: bytes) -> Remains:
         confined=re.search(rb'"cgroup"\s*:\s*"[^"]', data) is not None,
         started=re.search(rb'"ref"\s*:\s*null', data) is None,
         cgroup=_decoded(cgroup, str) if cgroup else None,
-        runtime=_decoded(runtime, str) if runtime else None,
+        runtime=_decoded(runtime, EngineRuntimeKind) if runtime else None,
     )
 
 
-def _decoded(found: re.Match[bytes], wanted: type[Any]) -> Any:
+def _decoded(found: re.Match[bytes], wanted: Any) -> Any:
     try:
         return msgspec.json.decode(found[1], type=wanted)
     except msgspec.MsgspecError:

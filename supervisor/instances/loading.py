@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from supervisor.contracts.engine import EngineRuntimeKind
 from supervisor.contracts.host import DeviceId
 from supervisor.contracts.instance import InstanceRecord, Tombstone
 from supervisor.instances.codec import (
@@ -59,7 +60,7 @@ class Quarantined:
     confined: bool = False
     started: bool = True
     cgroup: str | None = None
-    runtime: str | None = None
+    runtime: EngineRuntimeKind | None = None
     """As in ``Remains``."""
 
 

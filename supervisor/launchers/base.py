@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from supervisor.contracts.engine import LaunchPlan, StopStyle
+from supervisor.contracts.engine import EngineRuntimeKind, LaunchPlan, StopStyle
 from supervisor.contracts.event import MemberProcess
 from supervisor.contracts.failure import SpawnReason
 from supervisor.contracts.host import DeviceId
@@ -158,6 +158,8 @@ class Trace:
     name: str
     nonce: str | None = None
     """Or its beginning. Null where even that is lost: then whatever has the name counts."""
+    runtime: EngineRuntimeKind | None = None
+    """How its engine ran, where that can be told."""
     cgroup: str | None = None
     """Where its record said that its engine lives. Nobody is ended by that word."""
     supervisor: str | None = None
@@ -191,6 +193,7 @@ class Stray:
     """What a person has to do to end it."""
     nonce: str | None = None
     """Of the launch that it was made for, or the beginning of it."""
+    runtime: EngineRuntimeKind | None = None
 
 
 class NotOursError(Exception):

@@ -77,6 +77,7 @@ class Quarantine:
     def __init__(self, house: House) -> None:
         self._house = house
         self._cases: list[Case] = []
+        self._first_looks = anyio.Lock()
         self.unasked: list[Launcher] = []
         """Launchers that could not tell yet who lives without a record."""
 
@@ -92,10 +93,11 @@ class Quarantine:
 
     async def look(self) -> None:
         """Look at each case once, and report it."""
-        for case in tuple(self._cases):
-            if not case.looked:
-                await self._look(case)
-                self._house.publish(_news(case.item))
+        async with self._first_looks:
+            for case in tuple(self._cases):
+                if not case.looked:
+                    await self._look(case)
+                    self._house.publish(_news(case.item))
 
     async def watch(self) -> None:
         """Go on looking while one may still be alive, or may turn up."""
@@ -180,12 +182,15 @@ class Quarantine:
         trace = Trace(
             name=item.name,
             nonce=item.nonce,
+            runtime=item.runtime,
             cgroup=item.cgroup,
             supervisor=self._house.supervisor_id,
             log_folder=os.path.join(self._house.paths.log_dir, "engines", item.name),
         )
+        if item.runtime not in (None, *self._house.launchers):
+            doubts.append(f"this daemon has no launcher for a {item.runtime} handle")
         for runtime, launcher in self._house.launchers.items():
-            if item.runtime in (None, runtime) or item.runtime not in self._house.launchers:
+            if item.runtime in (None, runtime):
                 try:
                     found += await launcher.bearers(trace)
                 except CannotTellError as error:
@@ -205,6 +210,7 @@ def _lost(stray: Stray) -> Quarantined:
         reason="lost",
         detail=detail,
         nonce=stray.nonce,
+        runtime=stray.runtime,
         devices=None,
         known=False,
     )

@@ -122,7 +122,7 @@ async def test_what_a_killed_daemon_leaves_alive_is_told_and_left_alone(
     assert marks[0] == "one"
     assert await ground.launcher.strays(frozenset({str(left)})) == (), "a record names it"
     assert await ground.launcher.strays(frozenset()) == (
-        Stray(name="one", place=str(left), nonce=marks[1]),
+        Stray(name="one", place=str(left), nonce=marks[1], runtime="process"),
     )
     assert left.populated()
 

@@ -292,3 +292,34 @@ class Away(MemoryLauncher):
 
     async def strays(self, known: object) -> tuple[()]:
         raise CannotTellError("nobody answers")
+
+
+async def test_a_container_engine_that_is_gone_is_no_answer_about_its_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They live on without it, and a record says that it was one."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    launcher = MemoryLauncher()
+    async with opened(tmp_path, launcher=launcher, clean=False) as home:
+        await home.launch(devices=(A,))
+    spoil(home, lambda it: it.replace(b'"runtime":"process"', b'"runtime":"docker"'))
+    async with opened(tmp_path, launcher=launcher, containers=True) as home:
+        await home.seen(RecordQuarantined)
+        with pytest.raises(CannotTell, match=r"none\.sock"):
+            await home.supervisor.release("x")
+        assert isinstance(await home.refused("y", devices=(A,)), NoCapacity)
+        await home.supervisor.release("x", force=True)
+    finish(launcher)
+
+
+async def test_a_cgroup_that_cannot_be_its_own_proves_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, clean=False) as home:
+        view = await home.launch(devices=(A,))
+    kill(pid_of(view))
+    spoil(home, lambda it: re.sub(rb'"cgroup":[^,}]*', b'"cgroup":"/sys/fs/cgroup/a-b-1"', it))
+    async with opened(tmp_path) as home:
+        await home.seen(RecordQuarantined)
+        assert isinstance(await home.refused("y", devices=(A,)), NoCapacity)
+        with pytest.raises(CannotTell, match="none of its own"):
+            await home.supervisor.release("x")
+        await home.supervisor.release("x", force=True)

@@ -69,12 +69,17 @@ def find_strays(
         ending = f"`docker rm -f {entry.name}`"
         nonce = entry.marks.get(NONCE)
         place = f"container {entry.name}"
-        found.append(Stray(name=name, place=place, ending=ending, nonce=nonce))
+        found.append(Stray(name=name, place=place, ending=ending, nonce=nonce, runtime="docker"))
     return tuple(found)
 
 
 def find_containers(socket: str, supervisor: str, trace: Trace) -> tuple[Bearer, ...]:
-    """Living ones of that launch or, where its nonce is lost, of that name."""
+    """Living ones of that launch or, where its nonce is lost, of that name.
+
+    Raises ``CannotTellError``: of one that was a container, no engine to be asked is no answer.
+    """
+    if trace.runtime == "docker" and not os.path.exists(socket):
+        raise CannotTellError(f"its container engine is not there to be asked ({socket})")
     labels = {INSTANCE: trace.name, SUPERVISOR: supervisor}
     if trace.nonce is not None:
         labels = {NONCE: trace.nonce}

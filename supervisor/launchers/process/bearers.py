@@ -67,8 +67,9 @@ def _places(trace: Trace, cgroups: Cgroups) -> set[Cgroup]:
     if trace.cgroup is not None:
         told = Cgroup(Path(trace.cgroup))
         marks = marks_of(told)
-        if marks and marks[0] == trace.name:
-            places.add(told)
+        if not marks or marks[0] != trace.name:
+            raise CannotTellError(f"its record names a cgroup that is none of its own: {told}")
+        places.add(told)
     return places
 
 

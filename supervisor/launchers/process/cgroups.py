@@ -123,7 +123,9 @@ class Cgroups:
                     await cgroup.dispose()
                     return
             if marks := marks_of(cgroup):
-                found.append(Stray(name=marks[0], place=str(cgroup), nonce=marks[1]))
+                found.append(
+                    Stray(name=marks[0], place=str(cgroup), nonce=marks[1], runtime="process")
+                )
 
         async with anyio.create_task_group() as judging:
             for cgroup in await to_thread.run_sync(self._all):
