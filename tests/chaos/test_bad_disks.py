@@ -14,7 +14,7 @@ from supervisor.contracts.event import Warning_
 from supervisor.contracts.failure import NoCapacity, SpawnFailed
 from supervisor.contracts.instance import RECORD_SCHEMA
 from supervisor.contracts.rpc import NameParams, StopParams
-from supervisor.lifecycle import attempt
+from supervisor.lifecycle import asking
 from tests.chaos import journal
 from tests.chaos.nursery import Nursery
 from tests.chaos.world import CARDS, World, world
@@ -106,7 +106,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     """As a user who is not root, whom modes bind. Its engines are only thought, for the folder of
     this interpreter may be closed to it; whether one would have been spawned shows all the same.
     """
-    monkeypatch.setattr(attempt, "Probe", ThoughtProbe)
+    monkeypatch.setattr(asking, "Probe", ThoughtProbe)
     launcher = ThoughtLauncher()
     launcher.natures = dict.fromkeys(("bystander", "x"), ("steady", False, False))
     folder = tmp_path / "state" / "instances"

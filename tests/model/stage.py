@@ -23,7 +23,7 @@ from supervisor.devices.cpu import CpuProbe
 from supervisor.devices.inventory import Inventory
 from supervisor.devices.static import StaticProbe
 from supervisor.instances.store import RecordStore
-from supervisor.lifecycle import attempt
+from supervisor.lifecycle import asking
 from supervisor.lifecycle.errors import LifecycleError
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.manager import LocalSupervisor
@@ -48,7 +48,7 @@ class Stage(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.loop = self.stack.enter_context(timeless())
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(attempt, "Probe", ThoughtProbe)
+        patch.setattr(asking, "Probe", ThoughtProbe)
         shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="model-", dir=shm))
         (self.folder / "model.gguf").touch()

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import pytest
 
+from supervisor.patience import Patience
+
 T = TypeVar("T")
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,14 +73,18 @@ class TimelessClock:
 
 @contextmanager
 def timeless() -> Iterator[TimelessLoop]:
-    """The loop, with anyio's worker threads done away with."""
+    """The loop, with anyio's worker threads and ours done away with."""
 
     async def at_once(func: Callable[..., T], *args: Any, **_: Any) -> T:
+        return func(*args)
+
+    async def patiently(_: Patience, func: Callable[..., T], *args: Any, **__: Any) -> T:
         return func(*args)
 
     loop = TimelessLoop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(anyio.to_thread, "run_sync", at_once)
+        patch.setattr(Patience, "run", patiently)
         try:
             yield loop
         finally:
