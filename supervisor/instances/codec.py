@@ -194,8 +194,8 @@ def _without_supervision(tree: dict[str, Any]) -> InstanceRecord:
 def _check(record: InstanceRecord, name: str) -> None:
     if record.name != name:
         raise Unreadable("name-mismatch", f"the file is named {name!r}, its record {record.name!r}")
-    # Signalling pid 0, 1 or -1 would reach far more than an engine.
-    if isinstance(record.ref, ProcessHandle) and not 1 < record.ref.pid <= PID_MOST:
+    # To a signal these mean far more than a process. Process 1 is one, and no engine's: it is gone.
+    if isinstance(record.ref, ProcessHandle) and not 1 <= record.ref.pid <= PID_MOST:
         raise Unreadable("wrong-types", f"no engine has the pid {record.ref.pid}")
     if not 0 <= record.port <= PORT_MOST:
         raise Unreadable("wrong-types", f"no engine has the port {record.port}")

@@ -176,6 +176,30 @@ async def test_pid_1_a_wrong_token_is_gone(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("token", ["its", "the-engines", None])
+async def test_pid_1_process_1_is_no_engine(ground: Ground, token: str | None) -> None:
+    """PID-1: known to be gone, and never a member; who carries the launch's nonce still is one."""
+    engine = await ground.stub()
+    tokens = {"its": start_token(read_boot_id(), start_of_process(1))}
+    tokens["the-engines"] = truth(ground.pid(engine)).start_token or ""
+    handle = ProcessHandle(pid=1, start_token=tokens[token] if token else None)
+    running = await ground.launcher.attach(handle, ground.nonce)
+    ground.started.append(running)
+    assert await running.wait_exit() == Exit(None, None)
+    assert await running.liveness() == "leaderGone"
+    assert [it.pid for it in await running.members()] == [ground.pid(engine)]
+    receipt = await running.stop(StopStyle(), 5_000)
+    assert [it.pid for it in receipt.swept] == [ground.pid(engine)]
+    assert await running.liveness() == "gone"
+
+
+def start_of_process(pid: int) -> int:
+    stat = read_stat(pid)
+    assert stat
+    return stat.start
+
+
+@pytest.mark.anyio
 async def test_pid_1_a_different_nonce_is_refused(ground: Ground) -> None:
     """PID-1."""
     with subprocess.Popen(["sleep", "600"], env={NONCE_VARIABLE: "another"}) as process:

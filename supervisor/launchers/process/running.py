@@ -186,9 +186,10 @@ def plant(
 ) -> Tree | None:
     """The tree that a handle can have on this boot, if any.
 
-    Without a token it is the tree of a main process that can never be found, known by nonce alone.
+    Without a token it is the tree of a main process that can never be found, known by nonce alone;
+    and so is one whose record names process 1, which is never a member.
     """
     boot, start = start_of(ref) or (boot_id, 0)
-    if ref.pid <= 1 or ref.pid == os.getpid() or boot != boot_id:
+    if ref.pid < 1 or ref.pid == os.getpid() or boot != boot_id:
         return None
     return Tree(census, ref.pid, start, nonce, watch, cgroup)
