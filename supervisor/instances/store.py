@@ -41,10 +41,6 @@ class RecordStore:
         """Read the state directory, once, before the first change. Blocking."""
         return load(self._files)
 
-    def writable(self, name: str) -> bool:
-        """False while the record of this name is of a newer schema, which ``write`` refuses."""
-        return self._files.writable(name)
-
     async def write(self, record: InstanceRecord) -> None:
         """Make this the record of its name. The tombstone of an earlier launch goes."""
         await self._change(record.name, lambda: self._files.write(record))

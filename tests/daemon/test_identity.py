@@ -19,7 +19,6 @@ from supervisor.contracts.rpc import DrainParams, StopParams
 from supervisor.launchers.process.identity import start_token
 from supervisor.launchers.process.procfs import NONCE_VARIABLE, read_boot_id, read_stat
 from tests.daemon.engined import Engined, stop
-from tests.daemon.test_life import wait_for
 from tests.lifecycle.house import A, B, is_running, pid_of
 
 ANOTHER = "f" * 32

@@ -6,7 +6,8 @@ shows in its arguments, and nothing of the engine is touched before the gate ope
 
 Down the socket, which it has as descriptor 0: a frame, then one byte that opens the gate; an end
 of file instead, such as the daemon's death brings, ends it. Up the socket: one byte right before
-the exec, then either a report of what failed, or an end of file, which proves the exec.
+the exec, then either a report of what failed, or an end of file, which proves the exec. Its own
+exit codes (111 for a gate that closed, 112 for a failure) are told to nobody.
 """
 
 import os
@@ -16,8 +17,6 @@ from dataclasses import dataclass
 LENGTH_DIGITS = 10
 OPEN = b"o"
 TRYING = b"t"
-CLOSED_UNOPENED = 111
-FAILED = 112
 
 SOURCE = r"""
 import posix, _signal
