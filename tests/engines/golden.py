@@ -46,9 +46,9 @@ def given(path: Path) -> dict[str, Any]:
     return content
 
 
-def lands(path: Path) -> dict[str, Any] | None:
-    """What the engine's own parser must find; ``None`` where the file does not say."""
-    content: dict[str, Any] | None = json.loads(path.read_text()).get("lands")
+def lands(path: Path) -> dict[str, Any]:
+    """What the engine's own parser must find, beside its defaults."""
+    content: dict[str, Any] = json.loads(path.read_text())["lands"]
     return content
 
 

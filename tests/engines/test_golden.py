@@ -21,6 +21,7 @@ CASES = golden.cases()
 @pytest.mark.parametrize("path", CASES, ids=golden.name_of)
 def test_golden(path: Path) -> None:
     golden.check(path)
+    assert golden.lands(path), "every plan says what the engine's own parser has to make of it"
 
 
 @pytest.mark.parametrize("engine", ENGINE_IDS)
