@@ -2,7 +2,7 @@
 # the checkout. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint bench golden engines-check
+.PHONY: help setup check demo test chaos lint bench golden engines-check
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -11,6 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
+
+setup: .venv/.stamp ## make .venv, with all that is locked; the others do it by themselves
+
+check: lint test ## what CI runs
 
 demo: .venv/.stamp ## serve a real small model under supervision, ask it a question, stop it
 	$(BIN)/python examples/demo.py

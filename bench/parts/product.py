@@ -1,9 +1,8 @@
 """The Python that ours is measured with: one with what a user installs, and no more.
 
 A developer's environment has packages that change the figures: structlog imports rich where it
-finds it (7 MB, 50 ms), and an editable install's finder sees every import first. So the locked
-requirements lie in an environment of their own in the user's cache, and the checkout is on its
-path as an installed package would be.
+finds it (7 MB, 50 ms). So the locked requirements lie in an environment of their own in the user's
+cache, and the checkout is on its path as an installed package would be.
 """
 
 import hashlib
