@@ -149,7 +149,10 @@ class BookingDesk:
             raise
 
     async def _need_present(self, devices: tuple[DeviceId, ...]) -> None:
-        snapshot = await self._house.inventory.snapshot()
+        try:
+            snapshot = await self._house.inventory.snapshot()
+        except DevicesUnknown:
+            return  # for which ``look`` has the failure
         here = {device.id for device in snapshot.accelerators}
         if not here.issuperset(devices):
             reasons = {lost.id: lost.reason for lost in snapshot.lost}

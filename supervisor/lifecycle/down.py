@@ -98,21 +98,22 @@ class Down:
         life = self._life
         try:
             return await life.attempt.clear_tree(grace_ms, self._on_stuck)
-        except (NotOursError, CannotTellError, StopUnfinishedError) as error:
+        except NotOursError as error:
+            life.doubt(f"the stop was refused: {error}")
+            life.refusal = NotOurs(f"{life.name} was not touched: {error}")
+        except (CannotTellError, StopUnfinishedError) as error:
             if life.attempt.told_to_end:
                 life.doubt(f"the stop is not finished: {error}")
-                life.ledger.tell_once(
-                    StopIncompleteEvent(survivors=(), devices=life.record.devices)
-                )
+                devices = life.record.devices
+                life.ledger.tell_once(StopIncompleteEvent(survivors=(), devices=devices))
                 life.refusal = StopIncomplete(
                     f"{life.name} was told to end, and who is left of it cannot be known: {error}; "
                     "its devices stay held, and this is tried again"
                 )
             else:
                 life.doubt(f"the stop was refused: {error}")
-                kind = NotOurs if isinstance(error, NotOursError) else CannotTell
-                life.refusal = kind(f"{life.name} was not touched: {error}")
-            return None
+                life.refusal = CannotTell(f"{life.name} was not touched: {error}")
+        return None
 
     async def _record(self, cause: Cause, grace_ms: int) -> None:
         """So that the next daemon goes on with it, and gives it no more time than this one."""

@@ -8,9 +8,11 @@ import anyio
 import pytest
 
 from supervisor.contracts.config import Config, DevicesConfig, RestartConfig, StaticDevice
+from supervisor.contracts.device import DeviceSnapshot
 from supervisor.contracts.event import Exited, LaunchFailed, Ready, Restarting, TaskCrashed
 from supervisor.contracts.failure import NoCapacity
 from supervisor.devices.cpu import CpuProbe
+from supervisor.devices.inventory import DevicesUnknown
 from supervisor.devices.probe import ProbeAnswer
 from supervisor.devices.static import StaticProbe
 from supervisor.lifecycle.errors import LaunchRefused
@@ -108,4 +110,23 @@ async def test_a_retry_is_prepared_for_the_cards_of_its_own_time(tmp_path: Path)
         os.kill(pid_of(view), signal.SIGKILL)
         await home.seen(Ready, times=2)
         assert seen.read_text() == "[1]\n[0]\n"
+        await home.stop()
+
+
+async def test_a_restart_while_no_device_can_be_seen_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as home:
+        view = await home.launch(devices=(A,))
+
+        async def unknown(**_: object) -> DeviceSnapshot:
+            raise DevicesUnknown("the devices have not been seen")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(home.house.inventory, "snapshot", unknown)
+            with anyio.fail_after(10), pytest.raises(LaunchRefused) as caught:
+                await home.supervisor.restart("x", nonce=None, grace_ms=None)
+        assert isinstance(caught.value.failure, NoCapacity)
+        assert "have not been seen" in str(caught.value.failure.detail)
+        assert is_running(pid_of(view))
         await home.stop()
