@@ -6,6 +6,7 @@ limiters count who waits instead, and give a cancelled one's place to the next t
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -30,7 +31,11 @@ class Patience:
         """``what`` is for the errors: "reading models"."""
         self._what = what
         self._most: Final = most
-        self._threads: Final = ThreadPoolExecutor(most, thread_name_prefix=what)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix=self._what)
         self._overdue = set[Future[Any]]()
 
     @property
@@ -50,6 +55,8 @@ class Patience:
         A call that is cancelled before it has begun is never begun. What one returns that nobody
         waits for any more goes to ``late``, in its thread.
         """
+        if self._pid != os.getpid():
+            self._begin()  # threads do not live on in a fork, and the pool would wait for its own
         if self.hung >= self._most:
             raise AllHung(f"all {self._most} threads for {self._what} hang")
         running = self._threads.submit(work, *args)

@@ -3,13 +3,17 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from supervisor.patience import AllHung, Overdue, Patience
+from tests.instances.children import run_child
 
 pytestmark = pytest.mark.anyio
 
@@ -123,3 +127,22 @@ async def test_what_comes_too_late_is_given_back(fifo: Fifo) -> None:
             await anyio.sleep(0.01)
     assert await patience.run(lambda: 8, within_s=5, late=late.append) == 8
     assert late == [7, 7]
+
+
+async def test_a_fork_has_threads_of_its_own(fifo: Fifo) -> None:
+    """The parent's are not there, and nobody waits for them."""
+    patience = Patience("counting", 1)
+    assert await patience.run(sum, (1, 2), within_s=5) == 3
+    with pytest.raises(Overdue):
+        await patience.run(fifo.read, within_s=SHORT_S)
+
+    def forked() -> None:
+        assert anyio.run(partial(patience.run, sum, (1, 2), within_s=5)) == 3
+
+    await anyio.to_thread.run_sync(run_child, lambda: in_a_thread(forked))
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Away from the loop that the fork believes to be running."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(work).result()

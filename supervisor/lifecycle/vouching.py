@@ -23,6 +23,9 @@ from supervisor.lifecycle.house import House
 from supervisor.lifecycle.quarantine import Case, Quarantine
 from supervisor.lifecycle.strangers import Strangers
 
+DYING_S = 1.0
+"""Whoever releases has often killed just before: what dies is given the time for it."""
+AGAIN_S = 0.1
 SHOWN = 20
 """More processes than this are counted only."""
 
@@ -42,14 +45,11 @@ class Vouching:
     async def release(self, name: str, *, force: bool) -> ReleaseReply:
         """Raises ``NoSuchInstance``, ``StillAlive``, ``CannotTell``, ``NotDone``."""
         async with self._turn:
-            cases = await self._quarantine.examine(name)
-            if not cases:
-                raise NoSuchInstance(f"there is no hold named {name!r}")
-            living, doubts = [*_living(cases)], [it for case in cases for it in case.doubts]
-            try:
-                living += await self._computing(name)
-            except DevicesUnknown as error:
-                doubts.append(str(error))
+            living, doubts = await self._look(name)
+            with anyio.move_on_after(0.0 if force else DYING_S):
+                while living:
+                    await anyio.sleep(AGAIN_S)
+                    living, doubts = await self._look(name)
             if not force:
                 _refuse(name, living, doubts)
             try:
@@ -61,6 +61,18 @@ class Vouching:
             detail = f"released by force; {_listed([*living, *doubts])}"
             self._house.publish(Warning_(instance=name, code="released-alive", detail=detail))
         return ReleaseReply(devices=devices)
+
+    async def _look(self, name: str) -> tuple[list[str], list[str]]:
+        """What lives of it, and who could not tell."""
+        cases = await self._quarantine.examine(name)
+        if not cases:
+            raise NoSuchInstance(f"there is no hold named {name!r}")
+        living, doubts = [*_living(cases)], [it for case in cases for it in case.doubts]
+        try:
+            living += await self._computing(name)
+        except DevicesUnknown as error:
+            doubts.append(str(error))
+        return living, doubts
 
     async def _computing(self, name: str) -> list[str]:
         """Strangers on the devices that would be freed: one of them may be the engine."""
