@@ -93,12 +93,19 @@ def start(
     return engined.start(**env)
 
 
-def test_unified_memory_is_one_pool(bare: Engined, nvml: FakeNvml) -> None:
+@pytest.mark.parametrize("mem", [0, 2], ids=["not-supported", "zeros"])
+def test_unified_memory_is_one_pool(bare: Engined, nvml: FakeNvml, mem: int) -> None:
     """TEL-1: the GPU's figures are the host's, and the sum over pools is what the host has."""
-    nvml.say(gpu(0, name="NVIDIA_GB10", cc="12.1", mem=0), gpu(1, mem=0))
+    nvml.say(
+        gpu(0, name="NVIDIA_GB10", cc="12.1", mem=mem),
+        gpu(1, mem=0),
+        gpu(2, total=24_576, used=1_000),
+    )
     client = start(bare, nvml)
     snapshot = client.snapshot()
-    integrated, discrete, cpu = snapshot.accelerators
+    integrated, discrete, ordinary, cpu = snapshot.accelerators
+    assert ordinary.memory_total_bytes == 24_576 * MIB
+    assert ordinary.memory_used_bytes == 1_000 * MIB
     host = snapshot.host
     for device in (integrated, cpu):
         assert device.unified_memory

@@ -55,6 +55,8 @@ class FakeDocker:
         match request.method, path.strip("/").split("/"):
             case "GET", ["version"]:
                 return web.json_response(VERSION)
+            case "GET", ["info"]:
+                return web.json_response({"ID": "fake", "Runtimes": {"runc": {}}})
             case "GET", ["events"]:
                 await asyncio.Event().wait()
             case "GET", ["images", *_, "json"]:
