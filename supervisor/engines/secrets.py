@@ -26,7 +26,7 @@ SECRET_FLAGS: frozenset[str] = frozenset(
 
 _PUBLIC = frozenset(
     {
-        "--ssl-keyfile",
+        *("--ssl-keyfile", "--seqlog"),
         # Switches of the servers' cross-origin rules.
         *("--allow-credentials", "--no-allow-credentials"),
         *("--cors-credentials", "--no-cors-credentials"),
