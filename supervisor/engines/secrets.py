@@ -45,7 +45,11 @@ _SECRET_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"']*@")
-_SHELL_WORD = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"'])+")
+_SHELL_WORD = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"'])+", re.DOTALL)
+"""A quote that is not closed takes the rest: to look for its end each time would take long."""
+_LONGEST_COMMANDS = 8 << 10
+"""Of all words together that are cut as a shell would, which takes its time."""
+_PLAIN_WORD = re.compile(r"\S+")
 _SHORTEST_UNSURE = 8
 """A word below a secret name is masked everywhere only if it is hardly an ordinary one."""
 
@@ -106,10 +110,12 @@ def _found(argv: Sequence[str]) -> dict[int, list[Span]]:
     found: dict[int, list[Span]] = {position: [] for position in range(len(argv))}
     for position, start in _secrets(argv):
         found[position].append(Span(start, len(argv[position])))
+    room = _LONGEST_COMMANDS
     for position, word in enumerate(argv):
         found[position] += keyed_spans(word)
-        if any(map(str.isspace, word)):
-            found[position] += _in_command(word)
+        if room and any(map(str.isspace, word)):
+            found[position] += _in_command(word[:room])
+            room = max(0, room - len(word))
     return found
 
 
@@ -125,10 +131,13 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
 
 def _in_command(text: str) -> Iterator[Span]:
     """What a shell would be given, as in ``sh -c "TOKEN=x serve --api-key y"``."""
-    words = list(_SHELL_WORD.finditer(text))
-    for position, start in _secrets([word[0].strip("\"'") for word in words]):
-        word = words[position]
-        yield Span(word.start() + start + (word[0][0] in "\"'"), word.end())
+    # Cut at every blank besides, for not each apostrophe is a quote.
+    for pattern in (_SHELL_WORD, _PLAIN_WORD):
+        words = list(pattern.finditer(text))
+        for position, start in _secrets([word[0].strip("\"'") for word in words]):
+            word = words[position]
+            begin = word.start() + start + (word[0][0] in "\"'")
+            yield Span(begin, word.end(), sure=pattern is _SHELL_WORD)
 
 
 def _secrets(argv: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from supervisor.contracts.engine import ENGINE_IDS, EngineId
 from supervisor.engines.keyed import keyed_spans, mask_keyed
 from supervisor.engines.registry import SPELLINGS
 from supervisor.engines.secrets import mask_argv, secret_values
+from supervisor.lifecycle.sizes import MOST_BYTES
 
 S = "SEKR1T-value/+x"
 LOGS = Path(__file__).with_name("logs")
@@ -117,6 +118,7 @@ def test_an_engines_ordinary_flags_are_shown_whole(engine: EngineId) -> None:
     [
         (f"vllm serve --api-key {S} --port 1", "vllm serve --api-key *** --port 1"),
         (f"vllm serve --api-key '{S} b' -v", "vllm serve --api-key '*** -v"),
+        (f"echo it isn't; x --api-key {S}", "echo it isn't; x --api-key ***"),
         (f"exec x --api-key={S} -v", "exec x --api-key=*** -v"),
         (f"HF_TOKEN={S} exec vllm serve m", "HF_TOKEN=***"),
         (f"export A=1 DB_PASSPHRASE='{S} x'; run", "export A=1 DB_PASSPHRASE=*** run"),
@@ -171,9 +173,8 @@ def test_any_text_is_read_without_overlaps(left: str, right: str) -> None:
     assert len(mask_argv(argv)) == 3
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
+PIECES = (
+    *(
         "a",
         "api_key",
         'api_key="',
@@ -184,10 +185,17 @@ def test_any_text_is_read_without_overlaps(left: str, right: str) -> None:
         '"auth":[ ',
         'api_key="\\"',
         "a =",
-    ],
+    ),
+    *('"\\', "\\", "'", "' ", '" ', "\"'", "TOKEN=", "--api-key ", "://", "://a@", "?key=", " "),
 )
+
+
+@pytest.mark.parametrize("piece", PIECES)
 def test_hostile_text_takes_no_longer_than_its_length(piece: str) -> None:
-    text = piece * (200_000 // len(piece))
+    text = piece * (MOST_BYTES // len(piece))
     began = time.process_time()
     mask_keyed(text)
+    for word in (text, f" {text}"):
+        mask_argv([word])
+        secret_values([word])
     assert time.process_time() - began < 2.0
