@@ -189,7 +189,7 @@ class BookingDesk:
         """The lease that the order would get now. Raises ``Problem``, ``InvalidLaunch``."""
         claim = Claim(
             devices=order.devices,
-            count=order.need,
+            count=_count(order, found.host),
             exclusive=order.exclusive,
             memory_bytes=order.memory_bytes,
         )
@@ -314,6 +314,12 @@ class BookingDesk:
         """Those of the devices that this host has."""
         here = {device.id for device in found.snapshot.accelerators}
         return tuple(device for device in devices if device in here)
+
+
+def _count(order: Order, host: HostProfile) -> int:
+    """How many devices to choose. There is one CPU, and ranks on it share its cores."""
+    counted = order.devices is None and order.params.device_count is UNSET
+    return 1 if counted and host.accelerator == "cpu" else order.need
 
 
 def _as_leased(

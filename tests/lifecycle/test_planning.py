@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from supervisor.contracts.config import Config
 from supervisor.contracts.engine import LaunchPlan, ServingOptions
 from supervisor.contracts.failure import NoCapacity, UnsupportedFailure
 from supervisor.lifecycle.errors import InvalidLaunch
-from tests.lifecycle.house import POOL, A, B, Home
+from tests.lifecycle.house import POOL, A, B, Home, opened
 
 HOUR_MS = 3_600_000
 
@@ -144,6 +145,18 @@ async def test_an_engines_own_file_counts(
 async def test_on_the_cpu_parallel_processes_share_it(home: Home, model: str) -> None:
     members: dict[str, Any] = {"engine": "vllm", "model_path": model, "extra_args": ("-tp", "2")}
     assert (await planned(home, **members, devices=("cpu:0",))).devices == ("cpu:0",)
+
+
+async def test_a_host_without_any_other_device_has_but_one(tmp_path: Path, model: str) -> None:
+    async with opened(tmp_path, config=Config(ports=POOL)) as home:
+        members: dict[str, Any] = {"engine": "vllm", "model_path": model, "devices": UNSET}
+        plan = await planned(home, **members, extra_args=("-tp", "2"))
+        assert plan.devices == ("cpu:0",)
+        options = ServingOptions(tensor_parallel=2)
+        assert (await planned(home, **members, options=options)).devices == ("cpu:0",)
+        failure = await home.refused(**members, device_count=2)
+        assert isinstance(failure, NoCapacity)
+        assert (failure.need, failure.free) == (2, 1)
 
 
 @pytest.mark.parametrize(
