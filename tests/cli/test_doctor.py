@@ -19,7 +19,20 @@ from supervisor.cli.doctor.checks import CHECKS, examine
 from supervisor.cli.doctor.facts import Facts
 from supervisor.client import DaemonUnreachable
 from supervisor.contracts.paths import Paths
+from supervisor.contracts.rpc import SupervisorInfo
 from tests.cli.conftest import Run
+
+INFO = SupervisorInfo(
+    version="0.0.1",
+    node="self",
+    boot_id="b",
+    supervisor_id="s",
+    pid=7,
+    started_at="2026-01-02T03:04:05.000Z",
+    counts={},
+    paths={},
+)
+"""Of a daemon that has an older version, and the pid 7 below some root."""
 
 
 @pytest.fixture
@@ -173,6 +186,30 @@ def test_a_driver_whose_library_is_missing(facts: Facts, tmp_path: Path) -> None
     (tmp_path / "proc/driver/nvidia/version").touch()
     found = host.devices(facts)
     assert (found.verdict, "libnvidia-ml.so.1" in found.fact) == ("fail", True)
+
+
+@pytest.mark.parametrize(("places", "verdict"), [("1024", "ok"), ("0", "warn"), ("", "warn")])
+def test_the_store_for_descriptors_of_the_unit(
+    facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str, verdict: str
+) -> None:
+    """By a stand-in for systemctl, for systemd is not PID 1 here."""
+    assert daemon.fd_store(replace(facts, root=tmp_path)).verdict == "skip"
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text("0::/system.slice/engined.service/supervisor\n")
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    wanted = "show --property FileDescriptorStoreMax --value -- engined.service"
+    systemctl.write_text(f'#!/bin/sh\n[ "$*" = "{wanted}" ] && echo {places}\n')
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
+    found = daemon.fd_store(replace(facts, root=tmp_path, info=INFO))
+    assert (found.verdict, "engined.service" in found.fact) == (verdict, True)
+
+
+def test_a_daemon_of_another_version(facts: Facts) -> None:
+    found = daemon.version(replace(facts, info=INFO))
+    assert (found.verdict, "0.0.1" in found.fact) == ("warn", True)
 
 
 def test_the_clock_is_asked_and_not_set(facts: Facts) -> None:

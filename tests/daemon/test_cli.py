@@ -1,7 +1,6 @@
 """``enginectl`` against the real daemon: what it exits with when that refuses, or dies."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -39,13 +38,10 @@ def test_a_reload_that_is_refused_is_no_missing_daemon(engined: Engined) -> None
     assert "the configuration stays as it was" in err
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
 def test_a_pin_that_cannot_be_written_is_no_missing_daemon(engined: Engined) -> None:
     engined.start()
-    folder = engined.folder / "state" / "instances"
-    folder.chmod(0o500)
+    (engined.folder / "state" / "instances" / "p.json").mkdir()
     code, out, err = run(engined, "pin", "p", "--engine", "vllm", "--device", "cpu:0")
-    folder.chmod(0o700)
     assert (code, out) == (1, "")
     assert "cannot be written down" in err
 

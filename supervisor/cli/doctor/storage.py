@@ -76,7 +76,11 @@ def _ours(facts: Facts) -> bool:
 def _file_system(facts: Facts, path: str) -> str:
     """Of the mount with the longest way to it; by the kernel's table alone, which cannot hang."""
     best, kind = "", ""
-    for line in (facts.process / "mountinfo").read_text(errors="replace").splitlines():
+    try:
+        mounts = (facts.process / "mountinfo").read_text(errors="replace")
+    except PermissionError:  # another user's daemon: it sees the same, but in a container
+        mounts = (facts.root / "proc/self/mountinfo").read_text(errors="replace")
+    for line in mounts.splitlines():
         fields = line.split()
         at = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
         inside = path == at or path.startswith(at.rstrip("/") + "/")
