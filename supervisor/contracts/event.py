@@ -295,7 +295,7 @@ class InstallFailedEvent(EventBody, frozen=True, kw_only=True, tag="install-fail
 
 
 class JournalGap(EventBody, frozen=True, kw_only=True, tag="journal-gap"):
-    """Numbers that were given out while the disk took no lines."""
+    """Numbers that were given out while the disk took no lines, or whose lines were removed."""
 
     from_: int = field(name="from")
     to: int

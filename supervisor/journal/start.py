@@ -11,7 +11,7 @@ from secrets import token_hex
 import msgspec
 import structlog
 
-from supervisor.bus import Published
+from supervisor.bus import LINE_BYTES, Published
 from supervisor.contracts.event import Event, JournalGap, Stamp
 from supervisor.journal.promise import Continuity, Promise, read
 
@@ -58,6 +58,24 @@ def rotated(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
+def first_number(path: Path) -> int | None:
+    """Of the file's first line; None where there is none that can be read."""
+    try:
+        line = _beginning(path).partition(b"\n")[0]
+        stamp, head = _stamp_decoder.decode(line), _head_decoder.decode(line)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return head.from_ if head.kind == "journal-gap" else stamp.seq
+
+
+def _beginning(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.pread(fd, LINE_BYTES + 1, 0)  # of a pipe this is an error, and no wait
+    finally:
+        os.close(fd)
+
+
 def _kept(
     continuity: Path, epoch: str, boot_id: str, last_seq: int, events: tuple[Published, ...]
 ) -> Tail:
@@ -77,6 +95,14 @@ class _Line(Stamp, frozen=True, kw_only=True):
     """A line's stamp, decoded apart from its body."""
 
 
+class _Head(msgspec.Struct):
+    """As much of a body as says which number the line begins with."""
+
+    kind: str = ""
+    from_: int = msgspec.field(name="from", default=0)
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
 _stamp_decoder = msgspec.json.Decoder(_Line)
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 

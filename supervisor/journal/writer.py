@@ -6,8 +6,9 @@ to a truncation), and never within a few seconds of the last one: rsyslog and sy
 lose a whole file when two rotations were 0.2 s apart.
 
 A full disk costs lines, never events: their numbers are used up, subscribers get them, and the
-file later says ``journal-gap {from, to}`` in a line that bears the last lost number. A rotation or
-a reopening that fails costs nothing: the file that is open goes on, and it is tried again.
+file later says ``journal-gap {from, to}`` in a line that bears the last lost number; so it does of
+lines that somebody removed with their file. A rotation or a reopening that fails costs nothing: the
+file that is open goes on, and it is tried again.
 """
 
 import errno
@@ -26,7 +27,7 @@ from supervisor.bus import Published, flat
 from supervisor.contracts.event import JournalGap
 from supervisor.contracts.rpc import WriterHealth
 from supervisor.journal.promise import Promise
-from supervisor.journal.start import rotated
+from supervisor.journal.start import first_number, rotated
 
 ROTATE_BYTES = 64 << 20
 KEEP_ROTATED = 4
@@ -67,12 +68,15 @@ class Journal:
         self._promise_at = 0.0
         self._lost: Published | None = None
         self._lost_from = 0
-        self._last = 0
+        self._newest: Published | None = None
+        self._torn = False
+        self._removed = False
         self._lost_count = 0
         self._error: str | None = None
         self._encoder = msgspec.json.Encoder()
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
+        self._first = first_number(self._path)
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -97,9 +101,9 @@ class Journal:
             self._conclude()
 
     def _conclude(self) -> None:
-        if self._lost is None and self._promise.given and self._last:
+        if self._lost is None and self._promise.given and self._newest is not None:
             try:
-                self._promise.conclude(self._last)
+                self._promise.conclude(self._newest.stamp.seq)
             except OSError as error:
                 log.warning("the journal's end cannot be noted", error=str(error))
 
@@ -134,27 +138,34 @@ class Journal:
                 self._tell_gap(self._lost)
             elif not self._promise.given:
                 self._promise_again()
-            self._append(published.encoded + b"\n")
-            self._error, self._last = None, published.stamp.seq
+            self._append(published.encoded + b"\n", published.stamp.seq)
+            self._error, self._newest = None, published
         except Exception as error:
-            self._lost_count += 1
-            self._error = getattr(error, "strerror", None) or repr(error)
             if self._lost is None:
-                self._lose_from(published, error)
+                self._lost_from = published.stamp.seq
             self._lost = published
+            self._note_loss(error)
 
-    def _lose_from(self, published: Published, error: Exception) -> None:
-        self._lost_from = published.stamp.seq
-        log.error("journal line lost", path=str(self._path), error=str(error))
+    def _note_loss(self, error: Exception) -> None:
+        self._lost_count += 1
+        news = self._error is None
+        self._error = getattr(error, "strerror", None) or repr(error)
+        if news:
+            log.error("journal line lost", path=str(self._path), error=str(error))
+        if self._promise.given:
+            self._withdraw(news)
+
+    def _withdraw(self, news: bool) -> None:
         try:
             self._promise.withdraw()
         except OSError as refused:
-            log.error("and the journal's epoch cannot be withdrawn", error=str(refused))
+            if news:
+                log.error("and the journal's epoch cannot be withdrawn", error=str(refused))
 
     def _tell_gap(self, last: Published) -> None:
         gap = JournalGap(from_=self._lost_from, to=last.stamp.seq)
-        self._append(flat(self._encoder, last.stamp, gap) + b"\n")
-        self._lost, self._last = None, last.stamp.seq
+        self._append(flat(self._encoder, last.stamp, gap) + b"\n", self._lost_from)
+        self._lost, self._newest = None, last
         self._promise_again()
 
     def _promise_again(self) -> None:
@@ -163,20 +174,30 @@ class Journal:
             self._promise_at = now + self._retry_seconds
             self._promise.give()
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: bytes, number: int) -> None:
         if self._stale and os.fstat(self._fd).st_nlink == 0:
             raise OSError(errno.ENOENT, "the file was removed")
-        written = os.write(self._fd, line)
-        if written != len(line):
-            with suppress(OSError):
-                os.ftruncate(self._fd, self._size)
+        whole = b"\n" + line if self._torn else line
+        written = os.write(self._fd, whole)
+        if written != len(whole):
+            self._tear_off(written)
             raise OSError(errno.ENOSPC, "the line did not fit")
+        self._torn = False
         self._size += written
+        self._first = self._first or number
+
+    def _tear_off(self, written: int) -> None:
+        """Of the file as it is: somebody may have cut it, and a longer one would be filled up."""
+        before, self._torn = self._torn, True
+        with suppress(OSError):
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+            self._torn = before
 
     def _tend(self) -> None:
         """Rotate, and open the path anew, where that is due."""
         now = time.monotonic()
-        if self._reopen.is_set() or os.fstat(self._fd).st_nlink == 0:
+        self._removed = os.fstat(self._fd).st_nlink == 0
+        if self._reopen.is_set() or self._removed:
             self._reopen.clear()
             self._stale = True
         try:
@@ -193,13 +214,17 @@ class Journal:
             log.warning("the journal goes on in its old file", error=str(error))
 
     def _shift(self) -> None:
-        """Make the path free, unless what lies there is not the file that is open."""
+        """Make the path free, unless what lies there is not the file that is open.
+
+        A place that is free, as after an attempt that failed half way, is where shifting ends: else
+        each attempt would cost the oldest file.
+        """
         if not self._in_place():
             return
-        for number in range(KEEP_ROTATED, 0, -1):
-            source = self._path if number == 1 else rotated(self._path, number - 1)
-            with suppress(FileNotFoundError):
-                os.replace(source, rotated(self._path, number))
+        places = [self._path, *(rotated(self._path, it + 1) for it in range(KEEP_ROTATED))]
+        free = next((at for at, place in enumerate(places) if not place.exists()), KEEP_ROTATED)
+        for number in range(free, 0, -1):
+            os.replace(places[number - 1], places[number])
 
     def _in_place(self) -> bool:
         try:
@@ -213,6 +238,10 @@ class Journal:
         os.close(self._fd)
         self._fd = fresh
         self._size = os.fstat(fresh).st_size
+        self._torn = False
+        if self._removed and self._first is not None and self._newest is not None:
+            self._lost_from, self._lost = self._first, self._lost or self._newest
+        self._first = first_number(self._path)
 
     def _open(self) -> int:
         # Not blocking, lest a pipe that lies in the file's place holds the start for ever.

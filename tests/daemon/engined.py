@@ -79,6 +79,11 @@ class Engined:
     def start(self, *, pass_fds: tuple[int, ...] = (), **env: str) -> Client:
         """Start it, and return once it answers."""
         self.process = self.spawn(env, pass_fds)
+        return self.answering()
+
+    def answering(self) -> Client:
+        """A client of the process that was just started, once that answers."""
+        assert self.process is not None
         client = self.client()
         deadline = time.monotonic() + SOON
         while True:

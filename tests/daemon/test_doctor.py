@@ -60,8 +60,7 @@ def test_a_daemon_whose_log_goes_nowhere(engined: Engined) -> None:
             cwd=ROOT,
             stderr=full.fileno(),
         )
-    while not engined.socket.exists():
-        assert engined.process.poll() is None
+    engined.answering()
     row = examined(engined, 0)["log"]
     assert row["verdict"] == "warn"
     assert "No space left on device" in row["fact"]

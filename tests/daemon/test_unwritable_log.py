@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,13 +26,7 @@ def logging_to(engined: Engined, target: int) -> Iterator[Client]:
         stdout=subprocess.DEVNULL,
         stderr=target,
     )
-    client = engined.client()
-    deadline = time.monotonic() + 20
-    while not engined.socket.exists():
-        assert engined.process.poll() is None, "it ended"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    yield client
+    yield engined.answering()
 
 
 def say_much(client: Client, engined: Engined) -> None:
@@ -111,10 +104,5 @@ def test_a_closed_stderr_is_no_file_of_ours(engined: Engined, tmp_path: Path) ->
     code = "import os, sys; os.close(2); os.execv(sys.argv[1], sys.argv[1:])"
     words = [sys.executable, "-c", PROGRAM, "--config", str(engined.config)]
     engined.process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT)
-    client = engined.client()
-    deadline = time.monotonic() + 20
-    while not engined.socket.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    client.info()
+    engined.answering()
     assert os.readlink(f"/proc/{engined.process.pid}/fd/2") == "/dev/null"

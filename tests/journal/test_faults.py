@@ -21,6 +21,7 @@ from supervisor.bus import Bus, Published
 from supervisor.contracts.event import SupervisorStopping
 from supervisor.contracts.rpc import WriterHealth
 from supervisor.journal import Journal
+from supervisor.journal.start import rotated
 from tests.journal.parts import lines, opened, publish, start
 
 QUICK: dict[str, Any] = {"min_rotation_seconds": 0.0, "retry_seconds": 0.0}
@@ -108,8 +109,94 @@ def test_a_file_removed_by_hand_is_made_again(tmp_path: Path, removed: str) -> N
             folder.rmdir()
         publish(bus, 2)
         collector.wait_for(4)
-    assert numbers(path) == [3, 4]
+    told = lines(path)
+    assert [(line["seq"], line["kind"]) for line in told] == [
+        (2, "journal-gap"),
+        (3, "device-found"),
+        (4, "device-found"),
+    ]
+    assert told[0]["from"] == 1
     assert start(tmp_path, path=path).last_seq == 4
+
+
+def test_a_removed_files_gap_begins_with_its_first_line(tmp_path: Path) -> None:
+    """Also where an earlier daemon wrote that; what was rotated away is still there."""
+    path = tmp_path / "events.jsonl"
+    with opened(path, start(tmp_path), **QUICK) as (bus, _, collector):
+        publish(bus, 3)
+    path.rename(tmp_path / "events.jsonl.1")
+    path.write_bytes(b"".join(path.with_name("events.jsonl.1").read_bytes().splitlines(True)[-1:]))
+    with opened(path, start(tmp_path), **QUICK) as (bus, _, collector):
+        publish(bus, 2)
+        collector.wait_for(2)
+        path.unlink()
+        publish(bus, 1)
+    told = lines(path)
+    assert [(line["seq"], line["kind"]) for line in told] == [
+        (5, "journal-gap"),
+        (6, "device-found"),
+    ]
+    assert told[0]["from"] == 3
+
+
+def test_a_rotation_that_fails_again_and_again_loses_no_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that an attempt left free is filled by the next one, and nothing behind it moves."""
+    path = tmp_path / "events.jsonl"
+    for number in range(1, 5):
+        rotated(path, number).write_text(f"{number}\n")
+    real, failures = os.replace, [3]
+
+    def replace(source: Path, target: Path) -> None:
+        if source == path and failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with opened(path, start(tmp_path), rotate_bytes=100, **QUICK) as (bus, _, collector):
+        for count in range(1, 6):
+            publish(bus, 1)
+            collector.wait_for(count)
+    assert failures == [0]
+    assert [rotated(path, number).read_text() for number in (2, 3, 4)] == ["1\n", "2\n", "3\n"]
+
+
+def test_a_torn_line_that_stays_has_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a file that somebody cut meanwhile gets no bytes of nothing."""
+    path = tmp_path / "events.jsonl"
+    real, short = os.write, [0]
+
+    def write(fd: int, line: bytes) -> int:
+        if short[0] and threading.current_thread().name == "journal":
+            short[0] -= 1
+            return real(fd, line[:10])
+        return real(fd, line)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "write", write)
+    with opened(path, start(tmp_path), **QUICK) as (bus, _, collector):
+        publish(bus, 2)
+        collector.wait_for(2)
+        path.write_bytes(b"")
+        short[0] = 1
+        publish(bus, 1)
+        collector.wait_for(3)
+        assert path.read_bytes() == b""
+        monkeypatch.setattr(os, "ftruncate", refuse)
+        short[0] = 1
+        publish(bus, 1)
+        collector.wait_for(4)
+        publish(bus, 1)
+        collector.wait_for(5)
+    torn, *rest = path.read_bytes().splitlines()
+    assert len(torn) == 10
+    assert [msgspec.json.decode(line)["seq"] for line in rest] == [4, 5]
 
 
 def test_what_cannot_be_written_after_a_removal_is_a_gap(tmp_path: Path, faults: Faults) -> None:
@@ -128,7 +215,7 @@ def test_what_cannot_be_written_after_a_removal_is_a_gap(tmp_path: Path, faults:
         (4, "journal-gap"),
         (5, "device-found"),
     ]
-    assert told[0]["from"] == 3
+    assert told[0]["from"] == 1
 
 
 def test_a_daemon_that_dies_on_a_full_disk_starts_a_new_epoch(
