@@ -123,7 +123,7 @@ def test_gaps_of_the_journal(facts: Facts, tmp_path: Path) -> None:
     gap = b'{"seq":9,"epoch":"e","at":"t","node":"self","kind":"journal-gap","from":4,"to":9}\n'
     path.write_bytes(line + gap + b"\xff\n")
     found = storage.journal(facts)
-    assert (found.verdict, found.fact) == ("warn", f"1 gaps in {path}, the last 4 to 9")
+    assert (found.verdict, found.fact) == ("warn", f"gaps in {path}: 1, the last 4 to 9")
 
 
 def test_few_files_to_open(facts: Facts) -> None:

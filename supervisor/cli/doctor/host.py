@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from supervisor.cli.doctor.facts import Facts
 from supervisor.cli.doctor.finding import Finding
+from supervisor.contracts.host import HostProfile
 
 ANSWER_S = 5.0
 PROGRAMS = ("vllm", "sglang", "llama-server", "mlx_lm.server", "tabbyapi")
@@ -46,7 +47,7 @@ def devices(facts: Facts) -> Finding:
     ill = [it for it in facts.snapshot.probes if it.state in ("failed", "stale")]
     names = [f"{it.probe}: {it.reason or it.state}" for it in ill]
     gone = [it.id for it in facts.snapshot.lost]
-    found = f"{facts.profile.accelerator}, {facts.profile.device_count} devices to lease"
+    found = _counted(facts.profile)
     if ill:
         advice = "Look at the driver (`nvidia-smi`, `dmesg`); after its upgrade, reboot."
         return Finding("fail", f"{found}; {'; '.join(names)}", advice)
@@ -54,6 +55,17 @@ def devices(facts: Facts) -> Finding:
         advice = "They were there before. Look at the driver's messages in `dmesg`."
         return Finding("warn", f"{found}; lost: {', '.join(gone)}", advice)
     return Finding("ok", found)
+
+
+def _counted(profile: HostProfile) -> str:
+    """The count is without ``cpu:0``, which is always there."""
+    if not profile.device_count and profile.accelerator == "cpu":
+        return "no accelerator; engines run on cpu:0"
+    return f"{profile.accelerator}, {_plural(profile.device_count, 'device')} to lease"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _seen_from_here(facts: Facts) -> Finding:
@@ -69,7 +81,7 @@ def _seen_from_here(facts: Facts) -> Finding:
     if code != "0":
         advice = "Library and driver must be of one version; after an upgrade, reboot."
         return Finding("fail", f"NVIDIA's driver is loaded, and NVML says {told}", advice)
-    return Finding("ok", f"NVML tells of {count} devices")
+    return Finding("ok", f"NVML tells of {_plural(int(count), 'device')}")
 
 
 def _nvml() -> str:

@@ -102,7 +102,7 @@ def journal(facts: Facts) -> Finding:
         return Finding("warn" if missing else "skip", f"no {path}", advice)
     gaps = [gap for line in _tail(path).splitlines() if (gap := _gap(line))]
     if gaps:
-        fact = f"{len(gaps)} gaps in {path}, the last {gaps[-1].from_} to {gaps[-1].to}"
+        fact = f"gaps in {path}: {len(gaps)}, the last {gaps[-1].from_} to {gaps[-1].to}"
         return Finding("warn", fact, "Lines were lost there, for want of room in most cases.")
     return Finding("ok", f"no gap in {path}")
 
