@@ -7,9 +7,13 @@ tensor parallelism), llama-server's README (one share a device) and TabbyAPI's `
 """
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 
 from supervisor.contracts.engine import EngineId, ServingOptions
 from supervisor.engines.registry import ENGINES
+from tests.parsers.asking import ROWS
 
 
 def asked(
@@ -161,3 +165,40 @@ def test_the_words_are_told_as_they_were_written() -> None:
     words = ("-tp=2", "--data_parallel_size", "2")
     demand = ENGINES["vllm"].demand(ServingOptions(), words, {}, ())
     assert demand.words == ("-tp=2", "--data_parallel_size 2")
+
+
+WORDS = st.sampled_from(
+    [word for spec in ROWS.values() for word in spec.spelling.index]
+    + [
+        "--tp",
+        "--dp=2",
+        "-tp=",
+        "=",
+        "2",
+        "0",
+        "-1",
+        "9999",
+        "99999",
+        "1,1",
+        "1/1",
+        ",,",
+        "ray",
+        "x",
+    ]
+)
+
+
+@given(
+    engine=st.sampled_from(list(ROWS)),
+    words=st.lists(WORDS | st.text(max_size=8), max_size=12),
+    config=st.lists(WORDS, max_size=6),
+    tensor_parallel=st.integers(1, 64) | st.just(UNSET),
+)
+def test_any_words_come_to_a_number(
+    engine: EngineId, words: list[str], config: list[str], tensor_parallel: int | UnsetType
+) -> None:
+    """As everything that a plan depends on: never an exception, never less than one device."""
+    options = ServingOptions(tensor_parallel=tensor_parallel)
+    demand = ENGINES[engine].demand(options, words, {}, config)
+    assert demand.devices is None or demand.devices >= 1
+    assert demand == ENGINES[engine].demand(options, words, {}, config)
