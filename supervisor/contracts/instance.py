@@ -36,6 +36,8 @@ class DockerHandle(Fact, frozen=True, kw_only=True, tag_field="kind", tag="docke
     """A container, by its id."""
 
     container: str
+    daemon: str | UnsetType = UNSET
+    """Which container engine has it: that another one does not know it proves nothing."""
 
 
 class RemoteHandle(Fact, frozen=True, kw_only=True, tag_field="kind", tag="remote"):

@@ -47,12 +47,18 @@ class StopReceipt:
 
 
 class SpawnError(Exception):
-    """Nothing of the engine runs. ``reason`` is None where no listed one fits."""
+    """The engine did not start. ``reason`` is None where no listed one fits."""
 
-    def __init__(self, detail: str, reason: SpawnReason | None = None) -> None:
+    def __init__(
+        self, detail: str, reason: SpawnReason | None = None, *, remains: bool = False
+    ) -> None:
+        """``remains``: something is still there behind the gate's handle, or may be. Who attaches
+        to that can end it; without it nothing of the launch is left.
+        """
         super().__init__(detail)
         self.detail = detail
         self.reason = reason
+        self.remains = remains
 
 
 def _quiet(phase: str, detail: str) -> None:
@@ -80,6 +86,11 @@ class Running(ABC):
     """
 
     ref: HandleReference
+
+    @property
+    def doubt(self) -> str | None:
+        """Why nothing can be known of the tree now, where that was noticed."""
+        return None
 
     @abstractmethod
     async def wait_exit(self) -> Exit:

@@ -75,6 +75,11 @@ class Attempt:
         return HealthView(misses=self._wellbeing.misses, last=last.text if last else None)
 
     @property
+    def doubt(self) -> str | None:
+        """Why nothing can be known of the engine now, where that was noticed."""
+        return self.running.doubt if self.running else None
+
+    @property
     def opening(self) -> bool:
         """There is a stub behind a gate, or there was one when something went wrong."""
         return self._gated is not None
@@ -119,7 +124,8 @@ class Attempt:
             self._house.at("recorded")
             self.running = await self._gated.open()
         except SpawnError as error:
-            self._gated = None
+            if not error.remains:
+                self._gated = None
             raise Problem(_spawn_failed(error)) from error
         self._gated = None
         self.met = True
@@ -204,6 +210,7 @@ class Attempt:
                 seen = await (probe.deep() if deep else probe.health())
                 if deep and every_ns:
                     due_ns = monotonic_ns() + every_ns
+                self._wellbeing.wonder(self.doubt)
                 lasted_ms = self._wellbeing.judge(seen)
                 if isinstance(seen, NotReady) and give_up_ms and lasted_ms >= give_up_ms:
                     return await timed_out(self._house, self._ledger, lasted_ms, seen)

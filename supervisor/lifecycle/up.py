@@ -78,6 +78,8 @@ class Up:
         """
         life, ledger = self._life, self._life.ledger
         moved = await preparation.another_port(life.record)
+        if moved is not None:
+            await life.attempt.undo_opening()
         if moved is not None and life.attempt.running is not None:
             grace_ms = EARLY_EXIT_GRACE_MS if life.attempt.exit is None else PORT_GRACE_MS
             cleared = await self._down.clear_tree(grace_ms)
@@ -123,7 +125,7 @@ class Up:
         launcher = life.house.launcher_of(ref)
         assert launcher is not None, "a record without one is untouchable, and is not run"
         while attempt.liveness == "unknown":
-            life.doubt("it cannot be known whether the handle is ours")
+            life.doubt(attempt.doubt or "it cannot be known whether the handle is ours")
             await anyio.sleep(UNKNOWN_RECHECK_S)
             await attempt.attach(launcher, ref)
             life.tell()

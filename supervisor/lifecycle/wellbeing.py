@@ -15,6 +15,19 @@ class Wellbeing:
         self._ledger = ledger
         self._unwell_since_ns: int | None = None
         self.misses = 0
+        self._doubt: str | None = None
+        self._doubted: str | None = None
+
+    def wonder(self, doubt: str | None) -> None:
+        """Once a round: why nothing can be known of the engine. What lasts for two is news, once:
+        a container engine that is being restarted is back by then.
+        """
+        if doubt is not None and doubt == self._doubt and doubt != self._doubted:
+            self._doubted = doubt
+            self._ledger.warn("identity-unknown", doubt)
+        if doubt is None:
+            self._doubted = None
+        self._doubt = doubt
 
     def judge(self, seen: Outcome) -> int:
         """Take one probe's outcome. How long the engine has been unhealthy by now, in ms.

@@ -85,12 +85,12 @@ def lacking() -> str | None:
 class Dockerd:
     """Started, ended and started again at will."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bridge: str | None = None) -> None:
         self.folder = folder
         self.socket = f"{folder}/s"
         self.log = folder / "log"
         self.gpu_log = folder / "gpu.log"
-        self.bridge = f"es{os.getpid()}"
+        self.bridge = bridge or f"es{os.getpid()}"
         self.process: subprocess.Popen[bytes] | None = None
 
     # Its life
@@ -248,10 +248,13 @@ def llama_image(dockerd: Dockerd, server: Path) -> str:
 
 
 @contextmanager
-def started() -> Iterator[Dockerd]:
-    """A Docker Engine for as long as the block runs; nothing is left of it afterwards."""
+def started(bridge: str | None = None) -> Iterator[Dockerd]:
+    """A Docker Engine for as long as the block runs; nothing is left of it afterwards.
+
+    A second one beside it gets ``none`` for its bridge.
+    """
     folder = Path(tempfile.mkdtemp(prefix="es-docker-"))
-    dockerd = Dockerd(folder)
+    dockerd = Dockerd(folder, bridge)
     try:
         _stand_ins(dockerd)
         _bridge("add", dockerd.bridge)
@@ -286,6 +289,8 @@ def started() -> Iterator[Dockerd]:
 
 
 def _bridge(verb: str, name: str) -> None:
+    if name == "none":
+        return
     ip = shutil.which("ip", path=PATH) or "ip"
     if verb == "del":
         subprocess.run([ip, "link", "del", name], check=False, capture_output=True)

@@ -1,7 +1,8 @@
 """The container engine's API: one call a method, and two ways in which a call can fail.
 
-``EngineDown`` is no answer: the socket is closed, the engine restarts, or hangs. It proves nothing
-about any container. ``EngineRefused`` is an answer, known by its status and never by its text.
+``EngineDown`` is no answer: the socket is closed, the engine restarts, or hangs; something else
+answers in its place, or in words that no engine has. It proves nothing about any container.
+``EngineRefused`` is an answer, known by its status and never by its text.
 
 The client library is imported with the first call, in a thread, for it takes half a second that a
 daemon without containers has no use for.
@@ -16,7 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from supervisor.launchers.docker.facts import Container
+from supervisor.launchers.docker.facts import Container, identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,8 @@ ACT_S = 120.0
 """Creating, starting and removing wait for disks, and for what a GPU's hooks do."""
 LINE_BYTES = 1 << 20
 """The longest line of a progress or event stream."""
+_PROXYS = frozenset({502, 503, 504})
+"""What somebody in between answers in the engine's place; Docker says 503 of swarms alone."""
 
 
 class EngineDown(Exception):
@@ -67,8 +70,33 @@ class Engine:
 
     # ── questions ────────────────────────────────────────────────────────────
 
-    async def inspect(self, container: str) -> Container | None:
-        """By id or name; ``None`` where the engine has none of it."""
+    async def inspect(self, container: str, of: str | None = None) -> Container | None:
+        """By id or name; ``None`` where the engine has none of it.
+
+        ``of`` is the identity of the engine that had it. Raises ``EngineDown`` where another one
+        answers, for what that one does not have may live on.
+        """
+        seen = await self._inspected(container)
+        if seen is not None or of is None:
+            return seen
+        answering = await self.identity()
+        if answering != of:
+            raise EngineDown(
+                f"another container engine ({answering or 'which does not say who it is'}) answers "
+                f"at {self.socket} than the one that has container {container[:12]} ({of})"
+            )
+        return await self._inspected(container)  # that other one may just have left
+
+    async def identity(self) -> str | None:
+        """Of the engine that answers now; ``None`` where it does not say."""
+        docker = await self._docker()
+        try:
+            with self._answering(ASK_S, "info"):
+                return identity_of(_mapping(await docker.system.info()))
+        except EngineRefused:
+            return None
+
+    async def _inspected(self, container: str) -> Container | None:
         docker = await self._docker()
         try:
             with self._answering(ASK_S, f"containers/{container}"):
@@ -78,19 +106,11 @@ class Engine:
                 return None
             raise
 
-    async def labelled(self, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """The ids of the containers, dead ones included, that carry all of these labels."""
-        docker = await self._docker()
-        wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
-        with self._answering(ASK_S, "containers"):
-            found = await docker.containers.list(all=True, filters=json.dumps(wanted))
-        return tuple(container.id for container in found)
-
     async def has_image(self, image: str) -> bool:
         docker = await self._docker()
         try:
             with self._answering(ASK_S, "image"):
-                await docker.images.inspect(image)
+                _mapping(await docker.images.inspect(image))
         except EngineRefused as no:
             if no.missing:
                 return False
@@ -188,6 +208,10 @@ class Engine:
                 timeout=aiohttp.ClientTimeout(sock_connect=ASK_S),
             )
         try:
+            if response.status in _PROXYS:
+                raise EngineDown(
+                    f"no container engine answers behind {self.socket} (status {response.status})"
+                )
             if response.status >= 400:
                 with self._answering(ASK_S, path):
                     body = await response.read()
@@ -221,7 +245,7 @@ class Engine:
             stack.push_async_callback(docker.close)
             with self._answering(ASK_S, "version"):
                 version = await docker.version()
-            docker.api_version = f"v{version['ApiVersion']}"
+                docker.api_version = f"v{version['ApiVersion']}"
             self._opened = stack.pop_all()
             return docker
 
@@ -247,11 +271,20 @@ class Engine:
         except aiodocker.DockerError as error:
             if error.status == 900:  # the library's own, for a connection that failed
                 raise EngineDown(f"no container engine answers at {self.socket}") from error
-            raise EngineRefused(error.status, error.message) from error
+            if error.status in _PROXYS:
+                raise EngineDown(
+                    f"no container engine answers behind {self.socket} (status {error.status})"
+                ) from error
+            raise EngineRefused(error.status, str(error.message)) from error
         except TimeoutError as error:
             raise EngineDown(f"the container engine did not answer in time ({what})") from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineDown(f"the connection to {self.socket} was lost: {error}") from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # The library takes any answer for the engine's own and falls over what is missing.
+            raise EngineDown(
+                f"what answers at {self.socket} is not understood ({what}): {error!r}"
+            ) from error
 
 
 def _import() -> None:
@@ -263,6 +296,13 @@ def _container(said: Mapping[str, Any]) -> Container:
         return msgspec.convert(said, Container, strict=False)
     except msgspec.ValidationError as error:
         raise EngineDown(f"the container engine's answer is not understood: {error}") from error
+
+
+def _mapping(said: Any) -> Mapping[str, Any]:
+    """Raises ``TypeError`` for anything else, such as a proxy's page."""
+    if not isinstance(said, dict):
+        raise TypeError("no JSON object")
+    return said
 
 
 def _object(line: bytes) -> dict[str, Any]:

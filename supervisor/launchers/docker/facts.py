@@ -1,5 +1,6 @@
-"""What the container engine says of a container, as far as we go by it."""
+"""What the container engine says of a container, and of itself, as far as we go by it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -81,3 +82,15 @@ class Container(msgspec.Struct, frozen=True, rename="pascal"):
     @property
     def on_host_network(self) -> bool:
         return self.host_config.network_mode == "host"
+
+
+def identity_of(info: Mapping[str, Any]) -> str | None:
+    """Which container engine said this of itself: its id and where its data is.
+
+    The id alone is not enough: up to Docker 20.10 it lies in ``/etc``, whatever the data root.
+    Podman makes up an id for each answer (seen with 4.3), so that its storage is all that tells.
+    ``None`` where it says neither.
+    """
+    is_podman = "BuildahVersion" in info
+    words = ("podman" if is_podman else info.get("ID"), info.get("DockerRootDir"))
+    return " at ".join(word for word in words if isinstance(word, str) and word) or None

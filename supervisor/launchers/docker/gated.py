@@ -27,9 +27,9 @@ class GatedContainer(Gated):
     ref: DockerHandle
 
     def __init__(
-        self, engine: Engine, container: str, plan: LaunchPlan, running: Callable[[], Running]
+        self, engine: Engine, ref: DockerHandle, plan: LaunchPlan, running: Callable[[], Running]
     ) -> None:
-        self.ref = DockerHandle(container=container)
+        self.ref = ref
         self._engine = engine
         self._plan = plan
         self._running = running
@@ -57,23 +57,28 @@ class GatedContainer(Gated):
             return
         self._used = True
         try:
-            await remove(self._engine, self.ref.container)
+            await remove(self._engine, self.ref.container, self.ref.daemon or None)
         except (EngineDown, EngineRefused):
             return  # it never ran, and its labels give it away at the next start
 
     async def _failed(self, no: EngineRefused) -> SpawnError:
-        """Why it was not started; the container goes."""
+        """Why it was not started; the container goes. Where that is not proved it remains: an
+        engine that refuses a start may have obeyed one that it did not answer.
+        """
         reason: SpawnReason | None = None
+        gone = False
         try:
-            seen = await self._engine.inspect(self.ref.container)
+            of = self.ref.daemon or None
+            seen = await self._engine.inspect(self.ref.container, of)
             if seen is not None:
                 reason = _EXIT_REASONS.get(seen.state.exit_code)
-            await remove(self._engine, self.ref.container)
+            gone = await remove(self._engine, self.ref.container, of)
         except (EngineDown, EngineRefused):
-            reason = None
+            pass  # as good as no: it is not proved
         if reason is None and await anyio.to_thread.run_sync(_taken, self._plan):
             reason = "port-taken"
-        return SpawnError(f"the container could not be started: {no.message}", reason)
+        detail = f"the container could not be started: {no.message}"
+        return SpawnError(detail, reason, remains=not gone)
 
 
 def _taken(plan: LaunchPlan) -> bool:

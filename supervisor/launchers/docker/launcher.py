@@ -43,6 +43,7 @@ from supervisor.launchers.docker.logcopy import make_log
 from supervisor.launchers.docker.news import follow_news
 from supervisor.launchers.docker.removal import remove
 from supervisor.launchers.docker.running import DockerRunning
+from supervisor.launchers.docker.steady import steadily
 from supervisor.launchers.docker.watch import Watch
 
 KILL_PATIENCE_S = 30.0
@@ -80,10 +81,10 @@ class DockerLauncher(Launcher):
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for watch in self._watches.values():
-                    tasks.start_soon(watch.run)
+                    self._begin(watch)
                 for birth in self._births:
-                    tasks.start_soon(birth.run)
-                await follow_news(self._engine, self._id, self._poke, self._poke_all)
+                    self._begin(birth)
+                await steadily("events of the container engine", self._follow)
         finally:
             self._tasks = None
             await self._engine.close()
@@ -94,7 +95,8 @@ class DockerLauncher(Launcher):
         try:
             await have_image(self._engine, image, self._config, self._env, ticket.tell)
             await anyio.to_thread.run_sync(make_log, ticket.log_path)
-            container = await self._create(plan, ticket)
+            daemon = await self._engine.identity() or UNSET
+            ref = DockerHandle(container=await self._create(plan, ticket), daemon=daemon)
         except EngineDown as error:
             raise SpawnError(str(error)) from error
         except OSError as error:
@@ -103,9 +105,9 @@ class DockerLauncher(Launcher):
             ) from error
 
         def running() -> Running:
-            return self._running(container, ticket.nonce, ticket.log_path)
+            return self._running(ref, ticket.nonce, ticket.log_path)
 
-        return GatedContainer(self._engine, container, plan, running)
+        return GatedContainer(self._engine, ref, plan, running)
 
     async def attach(
         self,
@@ -116,7 +118,7 @@ class DockerLauncher(Launcher):
     ) -> Running:
         if not isinstance(ref, DockerHandle):
             raise TypeError(f"not a handle of a container: {ref!r}")
-        return self._running(ref.container, nonce, log_path)
+        return self._running(ref, nonce, log_path)
 
     async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
         return await anyio.to_thread.run_sync(
@@ -128,21 +130,24 @@ class DockerLauncher(Launcher):
             find_strays, self._engine.socket, self._id, known, self._made, abandon_on_cancel=True
         )
 
-    def _running(self, container: str, nonce: str, log_path: str | None) -> Running:
-        watch = Watch(self._engine, container, nonce, log_path)
-        self._watches[container] = watch
+    def _running(self, ref: DockerHandle, nonce: str, log_path: str | None) -> Running:
+        watch = Watch(self._engine, ref, nonce, log_path)
+        self._watches[ref.container] = watch
         self._begin(watch)
 
         def closed() -> None:
-            if self._watches.get(container) is watch:
-                del self._watches[container]
+            if self._watches.get(ref.container) is watch:
+                del self._watches[ref.container]
 
         return DockerRunning(watch, self._patience_s, closed)
 
     def _begin(self, task: "Watch | _Birth") -> None:
         self._work.set()
         if self._tasks is not None:
-            self._tasks.start_soon(task.run)
+            self._tasks.start_soon(steadily, task.what, task.run)
+
+    async def _follow(self) -> None:
+        await follow_news(self._engine, self._id, self._poke, self._poke_all)
 
     def _poke(self, container: str, action: str) -> None:
         if watch := self._watches.get(container):
@@ -225,7 +230,13 @@ class _Birth:
     error: EngineRefused | EngineDown | None = None
     over: anyio.Event = field(default_factory=anyio.Event)
 
+    @property
+    def what(self) -> str:
+        return f"the creation of {self.name}"
+
     async def run(self) -> None:
+        if self.over.is_set():
+            return  # it failed, and whoever waited for it was told
         try:
             self.container = await self.engine.create(self.name, self.body)
             if not self.wanted:

@@ -33,7 +33,7 @@ class DockerRunning(Running):
     ref: DockerHandle
 
     def __init__(self, watch: Watch, kill_patience_s: float, on_close: Callable[[], None]) -> None:
-        self.ref = DockerHandle(container=watch.container)
+        self.ref = watch.ref
         self._watch = watch
         self._engine = watch.engine
         self._patience_s = kill_patience_s
@@ -45,6 +45,10 @@ class DockerRunning(Running):
         """A stop sent it something, or removed it, or may have: no answer is no refusal."""
         self._direct = False
         """It is on the host's network, where its own processes hold the port."""
+
+    @property
+    def doubt(self) -> str | None:
+        return self._watch.trouble
 
     async def wait_exit(self) -> Exit:
         return await self._watch.ended()
@@ -78,7 +82,7 @@ class DockerRunning(Running):
             return None
         now = anyio.current_time()
         fresh = self._proved and now - self._proved[0] < FRESH_S
-        if fresh and not again and not self._watch.lost:
+        if fresh and not again and self._watch.trouble is None:
             return "ours", ""
         before, self._proved = self._proved, None
         try:
@@ -195,7 +199,7 @@ class DockerRunning(Running):
 
     async def _cleared(self) -> bool:
         try:
-            return await remove(self._engine, self.ref.container)
+            return await remove(self._engine, self.ref.container, self.ref.daemon or None)
         except (EngineDown, EngineRefused):
             return False
 

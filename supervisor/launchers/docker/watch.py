@@ -10,6 +10,7 @@ from signal import Signals
 import anyio
 import anyio.to_thread
 
+from supervisor.contracts.instance import DockerHandle
 from supervisor.launchers.base import Exit
 from supervisor.launchers.docker.engine import Engine, EngineDown, EngineRefused
 from supervisor.launchers.docker.facts import Container
@@ -34,25 +35,31 @@ class Watch:
     """Of one launch's container. ``run`` must go on for as long as anybody asks it anything."""
 
     def __init__(
-        self, engine: Engine, container: str, nonce: str, log_path: str | None = None
+        self, engine: Engine, ref: DockerHandle, nonce: str, log_path: str | None = None
     ) -> None:
         self.engine = engine
-        self.container = container
+        self.ref = ref
+        self.container = ref.container
         self.nonce = nonce
         self.exit: Exit | None = None
         self.main = 0
         """The pid of its main process when it was last looked at."""
         self.foreign = False
         """The engine has a container of this id that another launch created."""
-        self.lost = False
-        """The container engine has stopped answering since it was last looked at."""
+        self.trouble: str | None = None
+        """Why it could not be looked at the last time, where it could not."""
         self.starved = False
         """The kernel ended a process of it for want of memory."""
-        self._log = LogCopy(engine, container, log_path) if log_path else None
+        self._log = LogCopy(engine, ref.container, log_path) if log_path else None
         self._ended = anyio.Event()
         self._poked = anyio.Event()
         self._runs = anyio.Event()
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
+        self._closed = False
+
+    @property
+    def what(self) -> str:
+        return f"the watch over container {self.container[:12]}"
 
     async def ended(self) -> Exit:
         await self._ended.wait()
@@ -64,12 +71,18 @@ class Watch:
         self._poked.set()
 
     def close(self) -> None:
-        self._scope.cancel()
+        self._closed = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def look(self) -> Container | None:
         """Ask the container engine about it now. Raises ``EngineDown`` and ``EngineRefused``."""
-        seen = await self.engine.inspect(self.container)
-        self.lost = False
+        try:
+            seen = await self.engine.inspect(self.container, self.ref.daemon or None)
+        except (EngineDown, EngineRefused) as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = None
         if seen is not None:
             self.main = seen.state.pid
             self.foreign = not is_of(seen.labels, self.nonce)
@@ -79,7 +92,9 @@ class Watch:
 
     async def run(self) -> None:
         """Until the end was seen and the log is whole, or until it is closed."""
-        with self._scope:
+        if self._closed:
+            return
+        with anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as tasks:
                 if self._log is not None:
                     tasks.start_soon(self._log.run)
@@ -117,8 +132,8 @@ class Watch:
                 run = seen.run
                 failures = 0 if code is None else failures + 1
                 code = await self._wait()
-            except (EngineDown, EngineRefused):
-                self.lost = True
+            except (EngineDown, EngineRefused) as error:
+                self.trouble = str(error)
                 failures += 1
             if failures:
                 await anyio.sleep(PAUSES_S[min(failures, len(PAUSES_S)) - 1])

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from supervisor.contracts.config import DockerConfig
 from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan, StopStyle
+from supervisor.contracts.instance import DockerHandle
 from supervisor.launchers.base import (
     CannotTellError,
     SpawnError,
@@ -29,6 +30,7 @@ from supervisor.launchers.docker.watch import Watch
 from tests.parts.fake_docker import DYING_S, ID, FakeDocker, progress, serving
 
 CONFIG = DockerConfig()
+REF = DockerHandle(container=ID)
 
 
 async def pull(fake: FakeDocker, told: list[str], config: DockerConfig = CONFIG) -> None:
@@ -135,7 +137,7 @@ async def test_a_slow_stop_and_a_slow_removal_are_one_stop(tmp_path: Path) -> No
         fake.body, fake.status, fake.deaf = {"Labels": {NONCE: "0"}}, "running", True
         fake.busy_removals = 5
         engine = Engine(fake.socket)
-        running = DockerRunning(Watch(engine, ID, "0"), 10, lambda: None)
+        running = DockerRunning(Watch(engine, REF, "0"), 10, lambda: None)
         try:
             began = anyio.current_time()
             receipt = await running.stop(StopStyle(grace_ms=1_000), 300)
@@ -156,8 +158,8 @@ async def test_a_stop_whose_container_engine_goes_away_says_that_it_began(tmp_pa
         fake.body, fake.status, fake.deaf = {"Labels": {NONCE: "0"}}, "running", True
         fake.falls_silent = True
         engine = Engine(fake.socket)
-        running = DockerRunning(Watch(engine, ID, "0"), 1, lambda: None)
-        untouched = DockerRunning(Watch(engine, ID, "0"), 1, lambda: None)
+        running = DockerRunning(Watch(engine, REF, "0"), 1, lambda: None)
+        untouched = DockerRunning(Watch(engine, REF, "0"), 1, lambda: None)
         try:
             for _ in range(2):
                 with pytest.raises(StopUnfinishedError):
@@ -182,7 +184,7 @@ async def test_a_removal_in_progress_is_waited_for(tmp_path: Path) -> None:
         fake.body, fake.busy_removals = {"Labels": {}}, 3
         engine = Engine(fake.socket)
         try:
-            assert await remove(engine, ID, 10)
+            assert await remove(engine, ID)
         finally:
             await engine.close()
         assert len(fake.asked("DELETE")) == 4
@@ -194,7 +196,7 @@ async def test_a_wait_that_ends_without_an_answer_is_no_exit(tmp_path: Path) -> 
         engine = Engine(fake.socket)
         try:
             with anyio.fail_after(10):
-                exit_ = await Watch(engine, ID, "0").until_dead()
+                exit_ = await Watch(engine, REF, "0").until_dead()
         finally:
             await engine.close()
         assert exit_.exit_code == 0
@@ -206,10 +208,10 @@ async def test_the_engine_is_gone_between_create_and_start(tmp_path: Path) -> No
     async with serving(f"{tmp_path}/s") as fake:
         fake.body, fake.dropped_starts = {"Labels": {NONCE: "0"}}, 1
         engine = Engine(fake.socket)
-        watch = Watch(engine, ID, "0")
+        watch = Watch(engine, REF, "0")
         try:
             gate = GatedContainer(
-                engine, ID, plan_of(()), lambda: DockerRunning(watch, 1, lambda: None)
+                engine, REF, plan_of(()), lambda: DockerRunning(watch, 1, lambda: None)
             )
             running = await gate.open()
             assert await running.liveness() == "alive"
