@@ -94,6 +94,8 @@ OURS: dict[type[msgspec.Struct], str] = {
     # The seed has plain numbers: a server that hangs tells none.
     device.VolumeInfo: "totalBytes:number|null freeBytes:number|null",
     device.DeviceSnapshot: "probes?:[ProbeReport] lost?:[LostDevice]",
+    # The seed knows one container engine: of two on one socket, only one can have the container.
+    instance.DockerHandle: "daemon?:string",
     failure.NoCapacity: "needBytes?:number freeBytes?:number detail?:string",
     failure.SpawnFailed: f"reason?:{REASONS} diagnosis?:Diagnosis",
     failure.ExitedEarly: "detail?:string diagnosis?:Diagnosis",
