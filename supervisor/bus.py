@@ -104,6 +104,10 @@ class Bus:
         """What the ring holds, oldest first."""
         return tuple(self._ring)
 
+    def newest(self, count: int, wants: Callable[[Published], bool]) -> tuple[Published, ...]:
+        """The newest ``count`` that are wanted, of those that the ring holds; oldest first."""
+        return tuple(islice(filter(wants, reversed(self._ring)), count))[::-1]
+
     async def settled(self) -> None:
         """Return once everything published so far has been delivered, and so is written down."""
         wanted = self._seq

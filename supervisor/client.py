@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.event import Cursor
@@ -23,6 +24,7 @@ from supervisor.contracts.rpc import (
     EngineListing,
     ErrorObject,
     EventNotice,
+    EventsRead,
     ExpiredCursor,
     InstanceDetail,
     InstanceListing,
@@ -37,6 +39,7 @@ from supervisor.contracts.rpc import (
     Notification,
     PinParams,
     PlanReply,
+    ReadEventsParams,
     ReleaseParams,
     ReleaseReply,
     StopParams,
@@ -277,6 +280,42 @@ class Client:
         """
         for notice in self.notices(subscription):
             yield bytes(msgspec.json.decode(notice.params, type=EventNotice).event)
+
+    def read_events(self, params: ReadEventsParams) -> EventsRead:
+        return self.call("event.read", params, EventsRead)
+
+    def follow_events(
+        self, params: SubscribeParams, on_missed: Callable[[Cursor], None]
+    ) -> Iterator[bytes]:
+        """The events of a subscription as their JSON objects, without end; where the daemon is
+        started again meanwhile, which takes it seconds, from where it was.
+
+        ``on_missed`` is told where it goes on after a place that the daemon does not know any more.
+        Raises ``RpcError`` for one that it did not know at first.
+        """
+        lost_at: float | None = None
+        begun = False
+        while True:
+            try:
+                subscription = self.subscribe(params)
+                lost_at, begun = None, True
+                if params.after is UNSET:
+                    params = replace(params, after=subscription.cursor)
+                for event in self.events(subscription.subscription):
+                    params = replace(params, after=msgspec.json.decode(event, type=Cursor))
+                    yield event
+            except RpcError as error:
+                if not begun or error.valid_cursor is None:
+                    raise
+                on_missed(error.valid_cursor)
+                params = replace(params, after=error.valid_cursor)
+            except DaemonUnreachable:
+                now = time.monotonic()
+                lost_at = lost_at or now
+                if not begun or now - lost_at > RETURN_SECONDS:
+                    raise
+                self.close()
+                time.sleep(0.2)
 
     def follow(self, name: str, lines: int = 100) -> Iterator[tuple[str, ...]]:
         """The end of a log, then whatever comes behind it until the instance has ended.

@@ -2,24 +2,20 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
+from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import OK
-from supervisor.cli.text import line_count, printable, printable_line, say
-from supervisor.client import Client, RpcError
+from supervisor.cli.text import line_count, printable, printable_line, say, tell
+from supervisor.client import Client
 from supervisor.contracts.event import Cursor, Event
-from supervisor.contracts.rpc import LogLines, LogsParams, SubscribeParams, Subscription
+from supervisor.contracts.rpc import LogLines, LogsParams, ReadEventsParams, SubscribeParams
 
 _STAMPED = frozenset({"seq", "epoch", "at", "node", "kind", "instance", "nonce"})
-
-
-class _Head(msgspec.Struct):
-    seq: int
-    kind: str
-    instance: str | None = None
 
 
 def add_commands(add: Add) -> None:
@@ -30,7 +26,7 @@ def add_commands(add: Add) -> None:
     events = add("events", "Show the newest events, or follow them.", run=show_events)
     events.add_argument("-f", "--follow", action="store_true", help="go on with new ones")
     events.add_argument("-n", "--lines", type=line_count, default=None, metavar="N")
-    events.add_argument("--after", type=_cursor, metavar="EPOCH:SEQ", help="all behind this place")
+    events.add_argument("--after", type=_cursor, metavar="[EPOCH:]SEQ", help="all behind this one")
     events.add_argument("--kinds", type=_kinds, default=frozenset(), metavar="KIND,KIND")
     events.add_argument("--instance", dest="name", metavar="NAME", help="of this one only")
 
@@ -49,44 +45,50 @@ def show_logs(context: Context, args: argparse.Namespace) -> int:
 
 
 def show_events(context: Context, args: argparse.Namespace) -> int:
-    """Filtered here and not by the daemon: the last event tells when one has caught up."""
-    wanted = args.lines if args.lines is not None else 0 if args.follow else 20
-    begun, first = _begin(context.client, args.after, wanted)
-    seen = first
-    if not args.follow and seen >= begun.cursor.seq:
-        return OK
-    for event in context.client.events(begun.subscription):
-        head = msgspec.json.decode(event, type=_Head)
-        if (not args.kinds or head.kind in args.kinds) and args.name in (None, head.instance):
-            if context.json:
-                show_raw(event)
-            else:
-                print(_line(msgspec.json.decode(event)), flush=True)
-        if not args.follow and head.seq >= begun.cursor.seq:
-            break
+    client = context.client
+    chosen: dict[str, Any] = {
+        "kinds": tuple(sorted(args.kinds)) or UNSET,
+        "instances": (args.name,) if args.name else UNSET,
+    }
+    if args.after is None:
+        newest = args.lines if args.lines is not None else 0 if args.follow else 20
+        read = client.read_events(ReadEventsParams(last=newest, **chosen))
+        _show_events(context, read.events)
+        after = read.cursor
+    else:
+        epoch, seq = args.after
+        after = Cursor(epoch=epoch or _epoch(client), seq=seq)
+    if args.follow:
+        for event in client.follow_events(SubscribeParams(after=after, **chosen), _missed):
+            _show_events(context, (event,))
+    elif args.after is not None:
+        _show_all_behind(context, after, chosen)
     return OK
 
 
-def _begin(client: Client, after: Cursor | None, newest: int) -> tuple[Subscription, int]:
-    """Subscribe, and say which event is the last that will not come.
+def _show_all_behind(context: Context, after: Cursor, chosen: dict[str, Any]) -> None:
+    while True:
+        read = context.client.read_events(ReadEventsParams(after=after, limit=1_000, **chosen))
+        if not read.events:
+            return
+        _show_events(context, read.events)
+        after = read.cursor
 
-    How far back the daemon remembers is not told, so fewer events are asked for until it does.
-    """
-    if after is not None:
-        return client.subscribe(SubscribeParams(after=after)), after.seq
-    begun = client.subscribe(SubscribeParams())
-    while newest > 0:
-        place = Cursor(epoch=begun.cursor.epoch, seq=max(0, begun.cursor.seq - newest))
-        try:
-            older = client.subscribe(SubscribeParams(after=place))
-        except RpcError as error:
-            if error.valid_cursor is None:
-                raise
-            newest //= 2
+
+def _show_events(context: Context, events: Iterable[bytes | msgspec.Raw]) -> None:
+    for event in events:
+        if context.json:
+            show_raw(bytes(event))
         else:
-            client.unsubscribe(begun.subscription)
-            return older, place.seq
-    return begun, begun.cursor.seq
+            print(_line(msgspec.json.decode(event)), flush=True)
+
+
+def _epoch(client: Client) -> str:
+    return client.read_events(ReadEventsParams(last=0)).cursor.epoch
+
+
+def _missed(cursor: Cursor) -> None:
+    tell(f"(events before {cursor.epoch}:{cursor.seq} are not known any more; going on from there)")
 
 
 def _show_lines(lines: tuple[str, ...]) -> None:
@@ -109,11 +111,12 @@ def _value(value: Any) -> str:
     )
 
 
-def _cursor(text: str) -> Cursor:
-    epoch, colon, seq = text.rpartition(":")
-    if not colon or not seq.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not EPOCH:SEQ, as in an event")
-    return Cursor(epoch=epoch, seq=int(seq))
+def _cursor(text: str) -> tuple[str, int]:
+    """The epoch, empty where it is the present one, and the number."""
+    epoch, _, seq = text.rpartition(":")
+    if not (seq.isascii() and seq.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither SEQ nor EPOCH:SEQ, as in an event")
+    return epoch, int(seq)
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -133,16 +133,23 @@ class LogsParams(Wire, frozen=True, kw_only=True):
     """Its cursor: what comes behind it is told, instead of the last lines."""
 
 
-class SubscribeParams(Wire, frozen=True, kw_only=True):
-    after: Cursor | UnsetType = UNSET
-    """Events after this place come first; left out, only new ones come."""
+class EventFilter(Wire, frozen=True, kw_only=True):
+    """Which events: of these kinds, and of these instances. Left out, of all."""
+
     kinds: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_FILTERS)] | UnsetType = UNSET
     instances: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_FILTERS)] | UnsetType = UNSET
 
 
-class ReadEventsParams(Wire, frozen=True, kw_only=True):
+class SubscribeParams(EventFilter, frozen=True, kw_only=True):
+    after: Cursor | UnsetType = UNSET
+    """Events after this place come first; left out, only new ones come."""
+
+
+class ReadEventsParams(EventFilter, frozen=True, kw_only=True):
     after: Cursor | UnsetType = UNSET
     """Left out, the newest event: then only what comes within ``waitMs`` is there to be read."""
+    last: Annotated[int, msgspec.Meta(ge=0, le=1_000)] | UnsetType = UNSET
+    """In place of ``after``: the newest so many that the daemon still has, without waiting."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 256
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
     """How long to wait for the first event, where there is none yet."""

@@ -187,14 +187,17 @@ class BookingDesk:
 
     def devices(self, order: Order, found: Surroundings) -> Grant:
         """The lease that the order would get now. Raises ``Problem``, ``InvalidLaunch``."""
-        claim = Claim(
-            devices=order.devices,
-            count=_count(order, found.host),
-            exclusive=order.exclusive,
-            memory_bytes=order.memory_bytes,
-        )
         policy = self._house.config.devices.foreign
-        return self._grant(claim, found.snapshot, found.host, found.foreign, policy)
+        return self._grant(_claim(order, found), found.snapshot, found.host, found.foreign, policy)
+
+    def at_best(self, order: Order, found: Surroundings) -> tuple[DeviceId, ...]:
+        """The devices that it would get if nobody held any; of too few, those that it names."""
+        there = found.snapshot.accelerators
+        granted = grant(_claim(order, found), there, {}, accelerator=found.host.accelerator)
+        if isinstance(granted, Grant):
+            return granted.devices
+        named = order.devices or ()
+        return tuple(device.id for device in there if device.id in named)
 
     def withheld(self, snapshot: DeviceSnapshot) -> Mapping[DeviceId, tuple[Withholding, ...]]:
         """Devices that records which cannot be read keep from everybody."""
@@ -310,10 +313,14 @@ class BookingDesk:
             ),
         )
 
-    def present(self, found: Surroundings, devices: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
-        """Those of the devices that this host has."""
-        here = {device.id for device in found.snapshot.accelerators}
-        return tuple(device for device in devices if device in here)
+
+def _claim(order: Order, found: Surroundings) -> Claim:
+    return Claim(
+        devices=order.devices,
+        count=_count(order, found.host),
+        exclusive=order.exclusive,
+        memory_bytes=order.memory_bytes,
+    )
 
 
 def _count(order: Order, host: HostProfile) -> int:

@@ -29,14 +29,15 @@ async def planned(
         raise LaunchRefused(problem.failure) from None
     preparation = desk.preparation(order, found)
     refusal: LaunchFailure | None = occupied
-    devices = desk.present(found, order.devices or ())
-    port = order.port or house.config.ports.first
     try:
         devices = desk.devices(order, found).devices
     except Problem as problem:
+        devices = desk.at_best(order, found)
         refusal = refusal or problem.failure
+    port = order.port or house.config.ports.first
     try:
         port = desk.port(order, found)
+        await preparation.port(port)
     except Problem as problem:
         refusal = refusal or problem.failure
     binary, version = order.binary or found.spec.default_binary, None

@@ -93,7 +93,7 @@ def check_port(host: str, port: int, *, explicit: bool) -> None:
     """Nobody listens there. An explicit port is never changed, so a taken one ends the launch."""
     status = port_state(host, port)
     if status == "taken":
-        kind = "the launch asks for" if explicit else "chosen for the launch"
+        kind = "asked for by the launch" if explicit else "chosen for the launch"
         raise Problem(
             SpawnFailed(
                 detail=f"port {port}, {kind} on {host}, is taken by {_listener(port)}; "

@@ -180,6 +180,10 @@ class Preparation:
         """The path of the model, as the engine is to get it. Raises ``Problem``."""
         return await self._in_time(self._find_model)
 
+    async def port(self, port: int) -> None:
+        """Whether nobody listens there. Raises ``Problem``."""
+        await self._in_time(partial(self._check_port, port))
+
     async def fit(self, plan: LaunchPlan, model: str) -> Fit:
         """An estimate, which never fails: what cannot be read in time is not known."""
         order = self.order
@@ -214,14 +218,16 @@ class Preparation:
         return pick(pool.first, pool.last, host, self.taken_ports())
 
     def _look(self, record: InstanceRecord) -> tuple[Sought, str]:
-        order = self.order
         binary, version = self._find_binary()
         sought = Sought(binary=binary, version=version, model=self._find_model())
-        check_port(self.address, record.port, explicit=order.port is not None)
+        self._check_port(record.port)
         stamp = record.started_at.translate(str.maketrans("", "", "-:."))
         attempt = record.supervision.attempt if record.supervision else 1
         stem = f"{stamp}-{record.nonce[:8]}-{attempt:04}-{record.port}"
         return sought, make_log_path(self.house.paths.log_dir, record.name, stem)
+
+    def _check_port(self, port: int) -> None:
+        check_port(self.address, port, explicit=self.order.port is not None)
 
     def _find_binary(self) -> tuple[str, str | None]:
         if self.runtime == "docker":

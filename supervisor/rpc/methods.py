@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from supervisor.bus import Published
 from supervisor.contracts import rpc
 from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
-from supervisor.contracts.event import Event
+from supervisor.contracts.event import Cursor
 from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import InstanceView, LaunchParams
 from supervisor.contracts.rpc import (
@@ -48,13 +48,12 @@ from supervisor.logs import reading as logs
 from supervisor.patience import Overdue, Patience
 from supervisor.rpc.exposition import exposition
 from supervisor.rpc.faults import Fault
+from supervisor.rpc.filters import wanted
 from supervisor.rpc.method import Session, Table, Then
 from supervisor.rpc.openrpc import document
 from supervisor.rpc.peers import Role
 
 METHODS = Table()
-
-EVENT_KINDS = frozenset(body.__struct_config__.tag for body in Event.__args__)
 
 LOG_S = 10.0
 _log_tails = Patience("reading the ends of logs", 4)
@@ -234,29 +233,32 @@ async def _metrics_text(session: Session, params: NoParams) -> MetricsText:
     "event.subscribe", Role.READ, "Get events, as `event` notifications", result=Subscription
 )
 def _subscribe(session: Session, params: SubscribeParams) -> Then:
-    kinds = frozenset(params.kinds or ())
-    instances = frozenset(params.instances or ())
-    if unknown := kinds - EVENT_KINDS:
-        raise Fault(
-            rpc.INVALID_PARAMS, f"no such event kind: {', '.join(sorted(unknown))} - at `$.kinds`"
-        )
+    wants = wanted(params)
     place = session.bus.subscribe(_given(params.after))
     name = session.subscriptions.reserve()
     return Then(
         Subscription(subscription=name, cursor=session.bus.cursor),
-        lambda: session.subscriptions.start_events(name, place, kinds, instances),
+        lambda: session.subscriptions.start_events(name, place, wants),
     )
 
 
 @METHODS.method("event.read", Role.READ, "The events after a place, for who cannot be called back")
 async def _read_events(session: Session, params: ReadEventsParams) -> EventsRead:
+    wants = wanted(params)
+    if params.last is not UNSET:
+        if params.after is not UNSET:
+            raise Fault(rpc.INVALID_PARAMS, "either the newest, or those after a place - at `$`")
+        return _read(session.bus.newest(params.last, wants), session.bus.cursor)
     place = session.bus.subscribe(_given(params.after))
     events: tuple[Published, ...] = ()
     with anyio.move_on_after(params.wait_ms / 1_000):
-        events = await place.next(params.limit)
-    return EventsRead(
-        events=tuple(msgspec.Raw(event.encoded) for event in events), cursor=place.cursor
-    )
+        while not events:
+            events = tuple(filter(wants, await place.next(params.limit)))
+    return _read(events, place.cursor)
+
+
+def _read(events: tuple[Published, ...], cursor: Cursor) -> EventsRead:
+    return EventsRead(events=tuple(msgspec.Raw(it.encoded) for it in events), cursor=cursor)
 
 
 @METHODS.method("event.unsubscribe", Role.READ, "End a subscription, to events or to a log")

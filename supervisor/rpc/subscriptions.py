@@ -7,12 +7,11 @@ delays nobody; when it comes back too late, it is told so.
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import structlog
 
-from supervisor.bus import Published
 from supervisor.bus import Subscription as Place
 from supervisor.contracts import rpc
 from supervisor.contracts.rpc import LogNotice, SubscriptionEnded
@@ -23,6 +22,7 @@ from supervisor.logs.reading import Chunk
 from supervisor.logs.text import Mask
 from supervisor.rpc.envelope import encode_notice
 from supervisor.rpc.faults import Fault, error_of
+from supervisor.rpc.filters import Wanted
 
 MAX_SUBSCRIPTIONS = 64
 WRITE_BYTES = 32 * 1024
@@ -63,11 +63,9 @@ class Subscriptions:
         self._tasks[name] = None
         return name
 
-    def start_events(
-        self, name: str, place: Place, kinds: frozenset[str], instances: frozenset[str]
-    ) -> None:
-        """Send events from ``place`` on. An empty set wants all there are."""
-        self._start(name, self._events(name, place, _wanted(kinds, instances)))
+    def start_events(self, name: str, place: Place, wants: Wanted) -> None:
+        """Send the events from ``place`` on that are wanted."""
+        self._start(name, self._events(name, place, wants))
 
     def start_log(
         self, name: str, supervisor: Supervisor, instance: str, path: str, cursor: int
@@ -105,16 +103,14 @@ class Subscriptions:
         self._tasks.pop(name, None)
         self._outbox.write(encode_notice("subscription.ended", ended))
 
-    async def _events(
-        self, name: str, place: Place, wanted: Callable[[Published], bool]
-    ) -> SubscriptionEnded:
+    async def _events(self, name: str, place: Place, wants: Wanted) -> SubscriptionEnded:
         head = b'{"method":"event","params":{"subscription":"%s","event":' % name.encode()
         end = b'},"jsonrpc":"2.0"}\n'
         while True:
             parts: list[bytes] = []
             size = 0
             for event in await place.next():
-                if not wanted(event):
+                if not wants(event):
                     continue
                 parts += (head, event.encoded, end)
                 size += len(event.encoded)
@@ -157,16 +153,6 @@ class Subscriptions:
             self._outbox.write(b"".join(parts))
             parts.clear()
             await self._outbox.drained()
-
-
-def _wanted(kinds: frozenset[str], instances: frozenset[str]) -> Callable[[Published], bool]:
-    def wanted(published: Published) -> bool:
-        event = published.event
-        return (not kinds or event.__struct_config__.tag in kinds) and (
-            not instances or event.instance in instances
-        )
-
-    return wanted
 
 
 def _log_state(supervisor: Supervisor, instance: str) -> tuple[bool, str, Mask]:

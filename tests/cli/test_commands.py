@@ -440,7 +440,10 @@ def test_events(run: Run) -> None:
     assert shown[1].endswith('phase=loading detail="50 %"')
     assert run("events", "-n", "1").out == shown[2] + "\n"
     assert run("events", "--after", "e:1", "--kinds", "ready").out == shown[2] + "\n"
+    assert run("events", "--after", "1", "--kinds", "ready").out == shown[2] + "\n"
     assert run("events", "--after", "e:3").out == ""
+    assert run("events", "-n", "1", "--kinds", "reserved").out == shown[0] + "\n"
+    assert run("events", "-n", "2", "--kinds", "ready,reserved").out.splitlines() == shown[::2]
     assert run("events", "--instance", "b").out == ""
     assert json.loads(run("events", "-n", "1", "--json").out)["kind"] == "ready"
     expired = run("events", "--after", "x:1")
@@ -487,7 +490,7 @@ def test_config_check_looks_where_the_unit_does() -> None:
         ("launch", "a", "--env", "novalue"),
         ("stop", "a", "--grace", "soon"),
         ("ps", "--", "x"),
-        ("events", "--after", "3"),
+        ("events", "--after", "e:three"),
         ("logs", "a", "-n", "-1"),
         ("events", "-n", "-1"),
         ("events", "--kinds", "ready,nonsense"),

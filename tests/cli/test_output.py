@@ -73,7 +73,7 @@ def test_a_stderr_that_takes_nothing_changes_no_exit_code(served: Served) -> Non
         ("launch", "a", "--engine", "nope", "--json"),
         ("--json", "stop", "a", "--grace", "soon"),
         ("ps", "--json", "--", "x"),
-        ("events", "--json", "--after", "3"),
+        ("events", "--json", "--after", "e:three"),
         ("launch", "a", "--json", "--engine", "vllm", "--command"),
         ("rpc", "supervisor.info", "{nonsense", "--json"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import UNSET
 
 from supervisor.contracts.config import Config
 from supervisor.contracts.engine import LaunchPlan, ServingOptions
-from supervisor.contracts.failure import NoCapacity, UnsupportedFailure
+from supervisor.contracts.failure import NoCapacity, SpawnFailed, UnsupportedFailure
 from supervisor.lifecycle.errors import InvalidLaunch
 from tests.lifecycle.house import POOL, A, B, Home, opened
 
@@ -188,3 +189,33 @@ async def test_a_refused_plan_has_a_port_that_a_launch_could_have(home: Home) ->
         port = int(reply.plan.argv[reply.plan.argv.index("--port") + 1])
         assert POOL.first <= port <= POOL.last
     await home.stop()
+
+
+async def test_a_plan_beside_a_refusal_is_that_of_the_launch_if_all_were_free(
+    home: Home, model: str
+) -> None:
+    members: dict[str, Any] = {"engine": "vllm", "model_path": model, "device_count": 1}
+    free = (await home.supervisor.plan(home.params("y", **members))).plan
+    for name, card in (("one", A), ("two", B)):
+        await home.launch(name, devices=(card,))
+    told = await home.supervisor.plan(home.params("y", **members))
+    assert "is held by" in (told.refusal or "")
+    assert told.plan.devices == free.devices
+    assert told.plan.env == free.env
+    assert POOL.first <= told.plan.ports[0].host <= POOL.last
+    for name in ("one", "two"):
+        await home.stop(name)
+
+
+async def test_a_taken_port_is_a_refusal_of_the_plan_as_of_the_launch(home: Home) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = await home.supervisor.plan(home.params("y", port=port))
+        failure = await home.refused("y", port=port)
+    assert isinstance(failure, SpawnFailed)
+    assert f"port {port}, asked for by the launch on 127.0.0.1, is taken by " in failure.detail
+    assert told.refusal is not None
+    assert failure.detail in told.refusal
+    assert (await home.supervisor.plan(home.params("y", port=port))).refusal is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor.contracts import rpc
-from supervisor.contracts.event import Phase
+from supervisor.contracts.event import Phase, Warning_
 from tests.rpc.fake import Served, view
 from tests.rpc.wire import Wire, connected
 
@@ -208,6 +208,22 @@ def test_events_can_be_read_page_by_page(served: Served, wire: Wire) -> None:
     assert expired["code"] == rpc.CURSOR_EXPIRED
     assert expired["data"]["cursor"] == {"epoch": "e", "seq": 5}
     assert wire.ask("event.read", {"limit": 0})["error"]["code"] == rpc.INVALID_PARAMS
+
+
+def test_the_newest_events_that_match(served: Served, wire: Wire) -> None:
+    """Counted after the filter: the newest warning is found, however much came behind it."""
+    warning = Warning_(instance="a", code="fit", detail="")
+    served.publish(*_phases(2), warning, *_phases(300), warning, *_phases(400))
+    _published(served, 704)
+    assert _read(wire, last=2) == ([703, 704], 704)
+    assert _read(wire, last=0) == ([], 704)
+    assert _read(wire, last=5, kinds=["warning"]) == ([3, 304], 704)
+    assert _read(wire, last=1, kinds=["warning"], instances=["a"]) == ([304], 704)
+    assert _read(wire, last=1, kinds=["warning"], instances=["b"]) == ([], 704)
+    assert _read(wire, after={"epoch": "e", "seq": 3}, kinds=["warning"], limit=1) == ([304], 304)
+    assert _read(wire, after={"epoch": "e", "seq": 304}, kinds=["warning"]) == ([], 704)
+    for wrong in ({"last": 1, "after": {"epoch": "e", "seq": 1}}, {"last": 1, "kinds": ["no"]}):
+        assert wire.ask("event.read", wrong)["error"]["code"] == rpc.INVALID_PARAMS
 
 
 def test_a_read_waits_for_the_first_event_and_for_no_second(served: Served, wire: Wire) -> None:
