@@ -258,6 +258,7 @@ WarningCode = Literal[
     "fit",
     "probe-failed",
     "memory-left",
+    "device-withdrawn",
     "released-alive",
     "tombstone-pruned",
     "key-file-unreadable",

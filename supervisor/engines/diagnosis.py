@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from supervisor.contracts.engine import EngineId
 from supervisor.contracts.failure import Diagnosis
-from supervisor.engines.signatures import CAUSES, CONSEQUENCES, DOOM, Signature
+from supervisor.engines.signatures import CAUSES, CONSEQUENCES, DOOM, WITHDRAWN, Signature
 
 EVIDENCE_CHARS = 300
 LONGEST_LINE = 4096
-Table = Mapping[EngineId, tuple[Signature, ...]]
 
 MISLEADING: Mapping[tuple[EngineId, int | str], str] = {
     ("vllm", 0): "vLLM ends with 0 even when its engine core has died",
@@ -34,7 +33,7 @@ def diagnose(
     engine: EngineId, log: str, *, exit_code: int | None = None, signal: str | None = None
 ) -> Diagnosis | None:
     """The cause that the log names last, if a row knows one; else what the signal tells."""
-    found = _last(engine, CAUSES, log) or _last(engine, CONSEQUENCES, log)
+    found = _last(CAUSES.get(engine, ()), log) or _last(CONSEQUENCES.get(engine, ()), log)
     if found is None and signal == "SIGILL":
         found = Diagnosis(
             code="wrong-cpu",
@@ -55,15 +54,20 @@ def is_doomed(engine: EngineId, line: str) -> bool:
     return pattern is not None and pattern.search(line) is not None
 
 
-def _last(engine: EngineId, table: Table, log: str) -> Diagnosis | None:
-    any_row = _any_row(table.get(engine, ()))
+def withdrawal(log: str) -> Diagnosis | None:
+    """Whether a container that runs says that its GPU was taken from it, whatever engine it has."""
+    return _last((WITHDRAWN,), log)
+
+
+def _last(rows: tuple[Signature, ...], log: str) -> Diagnosis | None:
+    any_row = _any_row(rows)
     if not any_row.search(log):
         return None
     for line in reversed(log.splitlines()):
         line = line[:LONGEST_LINE]  # noqa: PLW2901 - the rest of it is of no use to anybody
         if not any_row.search(line):
             continue
-        for row in table[engine]:
+        for row in rows:
             if row.pattern.search(line):
                 return Diagnosis(
                     code=row.code,

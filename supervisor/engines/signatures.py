@@ -90,6 +90,16 @@ _PYTHON = (  # what every engine in Python shares: argparse, sockets, the hub, t
     ),
 )
 
+WITHDRAWN = _row(
+    "device-withdrawn",
+    r"Failed to initialize NVML: Unknown Error",
+    "the container lost its access to the GPU while it ran",
+    "a `systemctl daemon-reload` on the host does that to containers that got their GPU from "
+    "NVIDIA's hook; launch it again, and let the host offer CDI names",
+)
+"""The one cause that is looked for in the log of an engine that does well, too: it may serve on
+from what it has, and the host's driver knows nothing of it."""
+
 _TORCH = (
     _row(
         "out-of-memory",
@@ -98,13 +108,7 @@ _TORCH = (
         "lower maxContextLength, maxConcurrentRequests or memoryFraction, use more devices, or "
         "look for other programs on the device",
     ),
-    _row(
-        "device-withdrawn",
-        r"Failed to initialize NVML: Unknown Error",
-        "the container lost its access to the GPU while it ran",
-        "a `systemctl daemon-reload` on the host does that to containers that got their GPU from "
-        "NVIDIA's hook; launch it again, and let the host offer CDI names",
-    ),
+    WITHDRAWN,
     _row(
         "no-device",
         r"Found no NVIDIA driver|CUDA driver version is insufficient|No CUDA GPUs are available"

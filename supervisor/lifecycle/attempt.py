@@ -40,6 +40,7 @@ from supervisor.lifecycle.prepare import Prepared
 from supervisor.lifecycle.readying import until_ready
 from supervisor.lifecycle.receipt import device_memory, tree_on_devices
 from supervisor.lifecycle.wellbeing import Wellbeing
+from supervisor.lifecycle.withdrawn import warn_if_withdrawn
 from supervisor.lifecycle.words import timed_out
 from supervisor.logs.rotation import Rotation
 
@@ -188,6 +189,7 @@ class Attempt:
                 group.cancel_scope.cancel()
 
             group.start_soon(see_exit)
+            group.start_soon(warn_if_withdrawn, self._house, self._ledger)
             failure = await self._keep_health(give_up_ms)
             group.cancel_scope.cancel()
         return failure

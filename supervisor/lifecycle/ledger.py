@@ -103,5 +103,10 @@ class Ledger:
         with anyio.move_on_after(JOURNAL_PATIENCE_S):
             await self._house.bus.settled()
 
+    def warn_once(self, code: WarningCode, detail: str) -> None:
+        """Once an attempt, like ``tell_once``."""
+        if code not in self.told:
+            self.warn(code, detail)
+
     def warn(self, code: WarningCode, detail: str) -> None:
         self.publish(Warning_(code=code, detail=self.redactor.text(detail)))

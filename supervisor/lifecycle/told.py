@@ -9,11 +9,20 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from supervisor.bus import Published
-from supervisor.contracts.event import Event, LaunchFailed, Reserved, Restarting, Spawned
+from supervisor.contracts.event import (
+    Event,
+    LaunchFailed,
+    Reserved,
+    Restarting,
+    Spawned,
+    Warning_,
+    WarningCode,
+)
 from supervisor.contracts.instance import InstanceRecord
 
-Told = Mapping[type[Event], Event]
-"""Of one attempt: the last event of each kind."""
+Subject = type[Event] | WarningCode
+Told = Mapping[Subject, Event]
+"""Of one attempt: the last event of each kind, and the last warning of each code."""
 
 NOTHING: Told = MappingProxyType({})
 
@@ -22,7 +31,7 @@ class History:
     """What was said of each launch, attempt by attempt, as far as the events reach back."""
 
     def __init__(self, events: Iterable[Published]) -> None:
-        self._attempts: dict[str, list[dict[type[Event], Event]]] = {}
+        self._attempts: dict[str, list[dict[Subject, Event]]] = {}
         for published in events:
             event = published.event
             if not event.nonce:
@@ -32,7 +41,7 @@ class History:
             elif isinstance(event, LaunchFailed):  # there may have been no time for ``reserved``
                 self._attempts.setdefault(event.nonce, [{}])
             if attempts := self._attempts.get(event.nonce):
-                attempts[-1][type(event)] = event
+                _add(attempts[-1], event)
 
     def of(self, record: InstanceRecord) -> Told:
         """Of the attempt that the record is about: the newest one, unless a disk that was full has
@@ -46,8 +55,14 @@ class History:
         return attempts[-1] if attempts else NOTHING
 
 
-def note(told: dict[type[Event], Event], event: Event) -> None:
+def note(told: dict[Subject, Event], event: Event) -> None:
     """Add what is said now; a new attempt begins with a clean sheet."""
     if isinstance(event, Reserved | Restarting):
         told.clear()
+    _add(told, event)
+
+
+def _add(told: dict[Subject, Event], event: Event) -> None:
     told[type(event)] = event
+    if isinstance(event, Warning_):
+        told[event.code] = event

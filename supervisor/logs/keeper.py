@@ -56,6 +56,7 @@ class _Kept:
 class _Reading:
     growth: Growth[Any]
     tell: Callable[[Grown[Any]], None]
+    slow: bool
 
 
 @dataclass(slots=True)
@@ -84,14 +85,21 @@ class LogKeeper:
 
     @asynccontextmanager
     async def reading(
-        self, path: str, cursor: int, sift: Sift[T], tell: Callable[[Grown[T]], None]
+        self,
+        path: str,
+        cursor: int,
+        sift: Sift[T],
+        tell: Callable[[Grown[T]], None],
+        *,
+        slow: bool = False,
     ) -> AsyncIterator[None]:
-        """Inside, ``tell`` hears several times a second of what came behind ``cursor``, if any.
+        """Inside, ``tell`` hears several times a second of what came behind ``cursor``, if any;
+        with ``slow`` every few seconds.
 
         It gets what ``sift`` makes of the lines. It is called on the loop and must not wait; the
         first time it has been called, if it had to be, when this is entered.
         """
-        reading = _Reading(Growth(path, cursor, sift), tell)
+        reading = _Reading(Growth(path, cursor, sift), tell, slow)
         first: Grown[T] | None = None
         with suppress(Overdue):
             first = await _first_looks.run(_quietly, reading.growth, within_s=HANG_S)
@@ -110,10 +118,12 @@ class LogKeeper:
         while True:
             now = anyio.current_time()
             await self._tend([kept for kept in self._kept.values() if kept.fresh or now >= due])
-            if now >= due:
+            slow_too = now >= due
+            if slow_too:
                 due = now + self.size_s
-            await self._look(tuple(self._readings))
-            pause = min(self.look_s, due - now) if self._readings else due - now
+            await self._look(tuple(it for it in self._readings if slow_too or not it.slow))
+            hurry = any(not it.slow for it in self._readings)
+            pause = min(self.look_s, due - now) if hurry else due - now
             with anyio.move_on_after(pause):
                 await self._news.wait()
 

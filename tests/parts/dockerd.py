@@ -49,7 +49,7 @@ httpd -f -p ${LISTEN:-8080} -h /www &
 trap 'echo "leaving"; kill $!; exit 0' TERM
 [ -n "$DEAF" ] && trap 'echo "TERM is nothing to me"' TERM
 echo "serving"
-while :; do wait; done
+while :; do wait; [ -n "$go" ] && { echo "$LATER"; go=; }; done
 """
 HOOK = """#!/bin/sh
 state=$(cat)

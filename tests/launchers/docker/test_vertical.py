@@ -6,26 +6,13 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.daemon.engined import ROOT, Engined
 from tests.parts import real_llama
 from tests.parts.dockerd import Dockerd, llama_image
 
 PREFIX = "engine-supervisor."
-
-
-@pytest.fixture
-def engined(tmp_path: Path, dockerd: Dockerd) -> Iterator[Engined]:
-    daemon = Engined(tmp_path)
-    with daemon.config.open("a") as config:
-        config.write(f'[docker]\nsocket = "{dockerd.socket}"\n')
-    yield daemon
-    daemon.close()
 
 
 def enginectl(engined: Engined, *words: str) -> str:
