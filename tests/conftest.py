@@ -7,6 +7,7 @@ import pytest
 
 from tests.parts.cgroups import cgroup_place, sweep
 from tests.parts.fake_nvml import FakeNvml, build
+from tests.parts.leftovers import end_leftovers
 
 
 @pytest.fixture
@@ -20,6 +21,14 @@ def _no_cgroups_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     yield
     left = sweep(tmp_path_factory.getbasetemp())
     assert left == [], "tests that killed a daemon did not clean up after it (they are gone now)"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An engine that outlives its test keeps a port, or a core, from one that comes later."""
+    yield
+    left = end_leftovers(tmp_path_factory.getbasetemp())
+    assert left == [], "tests left these running (they are gone now)"
 
 
 @pytest.fixture

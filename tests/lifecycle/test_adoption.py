@@ -272,7 +272,7 @@ def pid_in(spawned: Spawned) -> int:
 
 def nonces_in(folder: Path) -> set[str]:
     found = set()
-    for path in (folder / "state" / "instances").glob("*.json"):
+    for path in (folder / "state").glob("*/*.json"):
         if path.is_file():
             record = path.read_bytes()
             found |= {it.decode() for it in re.findall(rb'"nonce":"([0-9a-f]{32})"', record)}

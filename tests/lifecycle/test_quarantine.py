@@ -164,6 +164,7 @@ async def test_force_frees_what_lives_and_says_so(tmp_path: Path) -> None:
         assert str(pid_of(view)) in told.detail
         await home.launch("y", devices=(A,))
         await home.stop("y")
+    kill(pid_of(view))
 
 
 async def test_a_stranger_on_its_device_may_be_its_engine(tmp_path: Path) -> None:
