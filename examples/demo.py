@@ -40,6 +40,8 @@ def main() -> int:
         signal.signal(stop, _leave)  # an exception, so that every `with` below still tidies
     os.environ["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     try:
+        if shutil.which("engined") is None:
+            raise DemoFailedError("this Python has no engine-supervisor; `make demo` sets it up")
         engine = get_engine()
         with workplace() as config, daemon(config):
             tour(engine)
@@ -55,7 +57,7 @@ def main() -> int:
 def tour(engine: dict[str, str]) -> None:
     """The demo itself."""
     shell("enginectl devices")
-    with background("enginectl events -f"):
+    with background("enginectl events -f --after 0"):
         launched = shell(
             f"enginectl launch smol --engine llamacpp --model-path {shlex.quote(engine['model'])}"
             f" --binary {shlex.quote(engine['server'])} -- -c 2048"

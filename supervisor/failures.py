@@ -95,8 +95,9 @@ def sentence(failure: LaunchFailure) -> str:
             )
         case UnhealthyTimeout():
             seen = f" (last probe: {failure.last_probe})" if failure.last_probe else ""
-            waited = f"{failure.waited_ms / 1000:.1f}".removesuffix(".0")
-            return _joined(f"the engine was not ready after {waited} s{seen}", failure.diagnosis)
+            ms = failure.waited_ms
+            waited = f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f}".removesuffix(".0") + " s"
+            return _joined(f"the engine was not ready after {waited}{seen}", failure.diagnosis)
         case Cancelled():
             return "the launch was cancelled before the engine was ready"
         case _:
@@ -188,14 +189,23 @@ def _code(failure: LaunchFailure) -> int:
 def _capacity(failure: NoCapacity) -> str:
     if failure.need_bytes is not UNSET and failure.free_bytes is not UNSET:
         short = (
-            f"{failure.need_bytes} bytes of a device's memory are needed and "
-            f"{failure.free_bytes} are free"
+            f"{_amount(failure.need_bytes)} of a device's memory are needed and "
+            f"{_amount(failure.free_bytes)} are free"
         )
     else:
         noun = "device is" if failure.need == 1 else "devices are"
         short = f"{failure.need} {noun} needed and {failure.free or 'none'} can be leased"
     detail = f" ({failure.detail})" if failure.detail else ""
     return f"{short}{detail}; `enginectl devices` shows who holds what"
+
+
+def _amount(count: int) -> str:
+    value, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
 
 
 def _end(failure: ExitedEarly) -> str:

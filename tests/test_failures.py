@@ -59,9 +59,9 @@ def test_a_diagnosis_says_what_to_do() -> None:
     assert sentence(unknown) == "the engine ended before it was ready"
 
 
-def test_memory_that_is_not_free_is_named_in_bytes() -> None:
-    assert "10 bytes of a device's memory are needed and 3 are free" in sentence(
-        NoCapacity(need=1, free=1, need_bytes=10, free_bytes=3)
+def test_memory_that_is_not_free_is_named_in_the_unit_that_reads_best() -> None:
+    assert "180 GiB of a device's memory are needed and 512 MiB are free" in sentence(
+        NoCapacity(need=1, free=1, need_bytes=180 << 30, free_bytes=512 << 20)
     )
 
 

@@ -7,11 +7,11 @@ in loops, so it has to start fast.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from supervisor import __version__
-from supervisor.cli import acting, checking, devices, doctor, launching, showing, watching
+from supervisor.cli import acting, checking, devices, doctor, launching, one, showing, watching
 from supervisor.cli.context import Context
 from supervisor.cli.exits import FAILED, INTERRUPTED, OK, USAGE, UsageError, refuse, report
 from supervisor.cli.text import open_streams, silence, warn
@@ -21,7 +21,7 @@ from supervisor.contracts.paths import default_socket
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-_ROOMS = (launching, showing, devices, acting, watching, checking, doctor)
+_ROOMS = (launching, showing, one, devices, acting, watching, checking, doctor)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,7 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _obey(words: list[str], behind: list[str] | None) -> int:
     try:
-        args = _parser().parse_args(words)
+        parser, commands = _parser()
+        args, strange = parser.parse_known_args(words)
+        if strange:
+            raise _not_understood(strange, commands[args.command], behind=args.takes_rest)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else USAGE
     if behind is not None and not args.takes_rest:
@@ -82,7 +85,24 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
     return words[:at], words[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _not_understood(
+    strange: list[str], command: argparse.ArgumentParser, *, behind: bool
+) -> UsageError:
+    from difflib import get_close_matches
+
+    text = f"not understood: {' '.join(strange)}"
+    flags = [word.partition("=")[0] for word in strange if word.startswith("-")]
+    known = [flag for flag in command._option_string_actions if flag.startswith("--")]
+    near = [match for flag in flags for match in get_close_matches(flag, known, 1)]
+    if near:
+        text += f"; did you mean {' '.join(near)}?"
+    elif flags and behind:
+        text += "; flags of the engine go behind `--`"
+    return UsageError(text, command.format_usage())
+
+
+def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
+    """The parser, and that of each command."""
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--socket", metavar="PATH", help="the daemon's socket")
     common.add_argument(
@@ -111,4 +131,4 @@ def _parser() -> argparse.ArgumentParser:
 
     for room in _ROOMS:
         room.add_commands(add)
-    return parser
+    return parser, commands.choices

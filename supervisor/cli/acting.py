@@ -10,6 +10,7 @@ from msgspec import UNSET
 from supervisor.cli.context import Add, Context, show_raw
 from supervisor.cli.exits import FAILED, NOT_READY, OK, UsageError, report
 from supervisor.cli.launching import progress, show_state
+from supervisor.cli.showing import reason_of
 from supervisor.cli.text import duration_ms, printable, say, warn
 from supervisor.client import RpcError
 from supervisor.contracts.engine import ENGINE_IDS
@@ -33,7 +34,10 @@ def add_commands(add: Add) -> None:
         ("restart", "End an engine and start it again as it was; wait for it.", restart),
     ):
         command = add(name, summary, run=run)
-        command.add_argument("name", metavar="NAME")
+        if name == "stop":
+            command.add_argument("names", metavar="NAME", nargs="+")
+        else:
+            command.add_argument("name", metavar="NAME")
         command.add_argument("--grace", type=duration_ms, metavar="20s", help="before the kill")
         command.add_argument("--nonce", help="only this one launch of the name")
     add("reload", "Have the daemon read its configuration file again.", run=reload)
@@ -63,13 +67,21 @@ def add_commands(add: Add) -> None:
 
 
 def stop(context: Context, args: argparse.Namespace) -> int:
-    reply = context.client.raw("instance.stop", _stop_params(args), timeout=None)
-    return context.show(reply, InstanceView, lambda view: say(f"{_name(view)} stopped"))
+    """All of them, one after the other; the first that could not be stopped gives the exit code."""
+    code = OK
+    for name in args.names:
+        try:
+            reply = context.client.raw("instance.stop", _stop_params(args, name), timeout=None)
+        except RpcError as error:
+            code = code or report(error, name, json=context.json)
+        else:
+            context.show(reply, InstanceView, _show_stopped)
+    return code
 
 
 def restart(context: Context, args: argparse.Namespace) -> int:
-    told = progress(context, args.name)
-    reply = context.client.raw("instance.restart", _stop_params(args), timeout=None, on_notice=told)
+    told, params = progress(context, args.name), _stop_params(args, args.name)
+    reply = context.client.raw("instance.restart", params, timeout=None, on_notice=told)
     return context.show(reply, InstanceView, show_state)
 
 
@@ -108,7 +120,7 @@ def release(context: Context, args: argparse.Namespace) -> int:
 
 
 def cancel(context: Context, args: argparse.Namespace) -> int:
-    reply = context.client.raw("instance.cancel", _stop_params(args), timeout=None)
+    reply = context.client.raw("instance.cancel", _stop_params(args, args.name), timeout=None)
     return context.show(reply, InstanceView, _show_cancelled)
 
 
@@ -141,9 +153,9 @@ def call(context: Context, args: argparse.Namespace) -> int:
     return OK
 
 
-def _stop_params(args: argparse.Namespace) -> StopParams:
+def _stop_params(args: argparse.Namespace, name: str) -> StopParams:
     return StopParams(
-        name=args.name,
+        name=name,
         nonce=args.nonce or UNSET,
         grace_ms=UNSET if args.grace is None else args.grace,
     )
@@ -160,6 +172,12 @@ def _show_reloaded(reply: ReloadReply) -> None:
     say(f"changed: {', '.join(map(printable, reply.changed)) or 'nothing'}")
     if reply.at_restart:
         say(f"at the next start of the daemon: {', '.join(map(printable, reply.at_restart))}")
+
+
+def _show_stopped(view: InstanceView) -> None:
+    why = printable(reason_of(view))
+    by_itself = not view.stop_asked and why
+    say(f"{_name(view)} had ended by itself: {why}" if by_itself else f"{_name(view)} stopped")
 
 
 def _show_cancelled(view: InstanceView) -> None:

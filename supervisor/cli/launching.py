@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from supervisor.cli.context import Add, Context
 from supervisor.cli.exits import INTERRUPTED, UsageError
-from supervisor.cli.text import byte_count, duration_ms, printable, say, tell, until, warn
+from supervisor.cli.text import byte_count, duration_ms, milliseconds, printable, say, until, warn
 from supervisor.client import DaemonUnreachable, OnNotice
 from supervisor.contracts.engine import ENGINE_IDS, ServingOptions
 from supervisor.contracts.instance import InstanceView, LaunchParams
@@ -46,7 +46,7 @@ _KNOBS: tuple[tuple[str, Callable[[str], object]], ...] = (
 """The members of ``ServingOptions``, spelled out: to read them off the type costs start time."""
 
 
-_OUTCOMES = ("launch-failed", "restarting")
+_OUTCOMES = ("launch-failed", "restarting", "warning")
 """The events that are told wherever stderr goes."""
 
 
@@ -95,12 +95,16 @@ def plan_launch(context: Context, args: argparse.Namespace) -> int:
     return context.show(reply, PlanReply, _show_plan)
 
 
-def progress(context: Context, name: str) -> "Progress":
-    """Have the daemon tell how the attempts of this instance go, from now on."""
-    steps = sys.stderr.isatty() and not context.json
+def progress(context: Context, name: str) -> "Progress | None":
+    """Have the daemon tell how the attempts of this instance go, from now on. Under ``--json``
+    stderr is for the one error; a program subscribes to events.
+    """
+    if context.json:
+        return None
+    steps = sys.stderr.isatty()
     kinds = UNSET if steps else _OUTCOMES
     context.client.subscribe(SubscribeParams(kinds=kinds, instances=(name,)))
-    return Progress(steps=steps, json=context.json)
+    return Progress(steps=steps)
 
 
 def show_state(view: InstanceView) -> None:
@@ -112,13 +116,12 @@ def show_state(view: InstanceView) -> None:
 class Progress:
     """Tells on stderr why an attempt failed and when the next one is, each on one line.
 
-    With ``steps`` whatever else happens too. With ``json`` a line is the event itself. Of the last
+    Warnings too, such as that it will hardly fit; with ``steps`` whatever else happens. Of the last
     attempt the reply tells.
     """
 
-    def __init__(self, *, steps: bool, json: bool) -> None:
+    def __init__(self, *, steps: bool) -> None:
         self._steps = steps
-        self._json = json
         self._failed: dict[str, Any] | None = None
 
     def __call__(self, notice: Notification) -> None:
@@ -128,10 +131,7 @@ class Progress:
         event = msgspec.json.decode(raw)
         if event.get("failure", {}).get("kind") == "already-running":
             return  # another launch of this name was refused, which is none of its attempts
-        if self._json:
-            if event["kind"] in _OUTCOMES:
-                tell(bytes(raw).decode())
-        elif text := self._text(event):
+        if text := self._text(event):
             warn(printable(f"{event.get('instance')}: {text}"))
 
     def _text(self, event: dict[str, Any]) -> str:
@@ -142,9 +142,11 @@ class Progress:
             case {"kind": "restarting", "attempt": attempt, "retryAt": moment}:
                 failed, self._failed = self._failed, None
                 following = f"attempt {attempt} {until(moment)}"
-                if failed is None:
+                if failed is None or failed["failure"]["kind"] == "cancelled":
                     return f"{following} ({event.get('reason')})"
                 return f"attempt {failed['attempt']} failed: {_why(failed['failure'])}; {following}"
+            case {"kind": "warning", "detail": detail}:
+                return f"warning: {detail}"
             case _:
                 return _step(event) if self._steps else ""
 
@@ -219,7 +221,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "code; always: also after a reboot of the machine",
     )
     deadline = parser.add_mutually_exclusive_group()
-    deadline.add_argument("--ready-deadline-ms", type=int, metavar="MS")
+    deadline.add_argument("--ready-deadline-ms", type=milliseconds, metavar="MS")
     deadline.add_argument(
         "--ready-timeout",
         dest="ready_deadline_ms",
@@ -229,17 +231,17 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flag(
         "--stall-ms",
-        type=int,
+        type=milliseconds,
         metavar="MS",
         help="give it more time while its log shows progress: so long after the last of it",
     )
+    flag("--ready-cap-ms", type=milliseconds, metavar="MS", help="but no longer than this in all")
     flag(
         "--deep-check-ms",
-        type=int,
+        type=milliseconds,
         metavar="MS",
         help="once ready, make it answer a tiny request this often",
     )
-    flag("--ready-cap-ms", type=int, metavar="MS", help="but no longer than this in all")
     flag(
         "--command",
         dest="verbatim",
@@ -287,8 +289,6 @@ def _step(event: dict[str, Any]) -> str:
             return f"{phase} {event.get('detail', '')}".rstrip()
         case {"kind": "install-progress", "stage": stage}:
             return f"installing: {stage}"
-        case {"kind": "warning", "detail": detail}:
-            return f"warning: {detail}"
         case _:
             return ""
 

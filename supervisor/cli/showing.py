@@ -131,7 +131,7 @@ def _instance(view: InstanceView) -> tuple[str, ...]:
         _devices(record.devices),
         _pid(view),
         age(record.started_at),
-        _reason(view),
+        reason_of(view),
     )
 
 
@@ -141,7 +141,7 @@ def _pid(view: InstanceView) -> str:
     return str(ref.pid) if isinstance(ref, ProcessHandle) and view.state != "exited" else "-"
 
 
-def _reason(view: InstanceView) -> str:
+def reason_of(view: InstanceView) -> str:
     """Why it is not simply ready: the newest failure, and when it will be tried again."""
     if isinstance(view.record.ref, PinnedHandle):
         return f"pinned for {view.record.ref.holder}"

@@ -125,6 +125,11 @@ def duration_ms(text: str) -> int:
     return round(float(match[1]) * _MS[match[2]])
 
 
+def milliseconds(text: str) -> int:
+    """A bare number of them, or with a unit as for ``duration_ms``."""
+    return int(text) if text.isascii() and text.isdecimal() else duration_ms(text)
+
+
 def line_count(text: str) -> int:
     """A number of lines, none being one of them."""
     if not (text.isascii() and text.isdecimal()):

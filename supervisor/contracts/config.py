@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any, Literal, TypeVar
 
@@ -243,11 +244,18 @@ def _convert(value: Any, wanted: type[T], path: str) -> T:
         if "unknown field" in text:
             key = text.split("`")[1]
             inner = f"{inner}.{key}" if inner else key
-            text = "no such key"
+            text = f"no such key{_nearest(key)}"
         elif "missing required field" in text:
             text = f"required key `{text.split('`')[1]}` is missing"
         full = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{full or 'the file'}: {text}") from None
+
+
+def _nearest(key: str) -> str:
+    tables = _Table.__subclasses__()
+    known = [field.encode_name for table in tables for field in msgspec.structs.fields(table)]
+    near = get_close_matches(key, known, 1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _named(value: Any, path: str) -> str:
@@ -294,6 +302,7 @@ def _check(config: Config) -> None:
     except ValueError:
         raise ConfigError(f"docker.publish: {docker.publish!r} is no IP address") from None
     for name, recipe in config.recipes.items():
+        _check_recipe(f"recipes.{name}", recipe)
         if recipe.autostart and not re.fullmatch(NAME_PATTERN, name):
             raise ConfigError(
                 f"recipes.{name}: autostart launches it under its own name, which no instance can "
@@ -304,3 +313,19 @@ def _check(config: Config) -> None:
         if device.id in seen:
             raise ConfigError(f"devices.static: {device.id!r} is there twice")
         seen.add(device.id)
+
+
+def _check_recipe(path: str, recipe: Recipe) -> None:
+    """What no launch of it could pass, whatever it says besides."""
+    if not recipe.model_path.startswith("/"):
+        raise ConfigError(f"{path}.model-path: must be absolute, not {recipe.model_path!r}")
+    if recipe.port is not UNSET and not 1 <= recipe.port <= 65_535:
+        raise ConfigError(f"{path}.port: must be 1 to 65535")
+    amounts = {
+        "device-count": recipe.device_count,
+        "memory-bytes": recipe.memory_bytes,
+        "ready-deadline-ms": recipe.ready_deadline_ms,
+    }
+    for key, amount in amounts.items():
+        if amount is not UNSET and amount < 1:
+            raise ConfigError(f"{path}.{key}: must be at least 1")

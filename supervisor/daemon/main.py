@@ -139,9 +139,9 @@ def _load(path: Path | None) -> Config:
         if path.exists() and not path.is_file():
             raise ConfigError("it is no ordinary file")
         config = parse_config(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except ConfigError as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if overlaps_ephemeral(config.ports.first, config.ports.last):
         raise ConfigError(

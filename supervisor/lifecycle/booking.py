@@ -269,7 +269,8 @@ class BookingDesk:
         runtimes = [kind for kind in support.runtimes or () if kind in self._house.launchers]
         runtime = order.runtime or (runtimes[0] if runtimes else "process")
         if runtime not in runtimes:
-            reason = f"{order.engine} cannot run as a {runtime} here"
+            how = "in a container" if runtime == "docker" else "as a process"
+            reason = f"{order.engine} cannot run {how} here"
             if why := (support.without or {}).get(runtime):
                 reason = f"{reason}: {why}"
             if runtime == "docker" and "docker" not in self._house.launchers:

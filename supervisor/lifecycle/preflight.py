@@ -61,8 +61,14 @@ def find_program(program: Program, spec: ComputeEngineSpec, search: str) -> str:
         raise Problem(
             SpawnFailed(detail=f"no program {path!r} on the daemon's PATH", reason="binary-missing")
         )
-    if not os.path.exists(path):
-        raise Problem(SpawnFailed(detail=f"no program at {path}", reason="binary-missing"))
+    try:
+        os.stat(path)
+    except PermissionError:
+        detail = f"the daemon may not look at the program {path}: Permission denied"
+        raise Problem(SpawnFailed(detail=detail, reason="denied")) from None
+    except (OSError, ValueError):
+        detail = f"no program at {path}"
+        raise Problem(SpawnFailed(detail=detail, reason="binary-missing")) from None
     if os.path.isdir(path) or not os.access(path, os.X_OK):
         raise Problem(SpawnFailed(detail=f"{path} is not executable", reason="not-executable"))
     return _with_interpreter(path, search)

@@ -89,7 +89,9 @@ def hopeless(failure: LaunchFailure, *, by_log: bool) -> bool:
     """
     match failure:
         case SpawnFailed():
-            return failure.reason in _HOPELESS or (by_log and _diagnosed(failure))
+            # Only a port that the launch itself asks for is never changed for another one.
+            never_had = by_log and failure.reason == "port-taken"
+            return never_had or failure.reason in _HOPELESS or (by_log and _diagnosed(failure))
         case ExitedEarly() | UnhealthyTimeout():
             return by_log and _diagnosed(failure)
         case UnsupportedFailure() | AlreadyRunning() | InstallFailed() | Cancelled():

@@ -26,6 +26,7 @@ from supervisor.contracts.failure import (
 )
 from supervisor.contracts.instance import LaunchParams, PinnedHandle
 from supervisor.contracts.rpc import ErrorObject, Notification, Unreadable
+from supervisor.lifecycle.errors import LaunchRefused
 from tests.cli.conftest import Ran, Run
 from tests.rpc.fake import AT, Served, view
 
@@ -184,11 +185,11 @@ def test_steps(
     kind: str, members: dict[str, object], text: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notice = _notice(kind, **members)
-    launching.Progress(steps=True, json=False)(notice)
-    assert capsys.readouterr().err == ("" if text is None else f"enginectl: a: {text}\n")
-    launching.Progress(steps=False, json=False)(notice)
-    launching.Progress(steps=True, json=True)(notice)
-    assert capsys.readouterr().err == ""
+    launching.Progress(steps=True)(notice)
+    said = "" if text is None else f"enginectl: a: {text}\n"
+    assert capsys.readouterr().err == said
+    launching.Progress(steps=False)(notice)
+    assert capsys.readouterr().err == (said if kind == "warning" else "")
 
 
 def _notice(kind: str, **members: object) -> Notification:
@@ -213,21 +214,13 @@ def _notice(kind: str, **members: object) -> Notification:
 def test_why_an_attempt_failed_and_when_the_next_one_is(
     failure: dict[str, object], why: str, steps: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell = launching.Progress(steps=steps, json=False)
+    tell = launching.Progress(steps=steps)
     tell(_notice("launch-failed", attempt=1, failure=failure))
     assert capsys.readouterr().err == ""
     tell(_notice("restarting", attempt=2, retryAt="2020-01-01T00:00:00.000Z", reason="back-off"))
     assert capsys.readouterr().err == f"enginectl: a: attempt 1 failed: {why}; attempt 2 now\n"
     tell(_notice("restarting", attempt=3, retryAt="2020-01-01T00:00:00.000Z", reason="requested"))
     assert capsys.readouterr().err == "enginectl: a: attempt 3 now (requested)\n"
-
-
-def test_under_json_an_attempt_that_failed_is_told_as_its_event(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    tell = launching.Progress(steps=False, json=True)
-    tell(_notice("launch-failed", attempt=1, failure={"kind": "exited-early"}))
-    assert json.loads(capsys.readouterr().err)["failure"] == {"kind": "exited-early"}
 
 
 def test_on_a_pipe_a_failed_attempt_reaches_stderr(
@@ -247,6 +240,23 @@ def test_on_a_pipe_a_failed_attempt_reaches_stderr(
         "a ready 21000 D0\n",
         "enginectl: a: attempt 1 failed: exited-early, boom; attempt 2 now\n",
     )
+
+
+def test_under_json_nothing_is_told_but_the_one_error(
+    run: Run, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = served.supervisor
+    early = ExitedEarly(exit_code=1, signal=None, log_tail="boom\n")
+
+    async def fail(_: str) -> None:
+        fake.bus.publish(LaunchFailed(instance="a", failure=early, attempt=1, log_path=None))
+        await asyncio.sleep(0.1)
+        raise LaunchRefused(early)
+
+    monkeypatch.setattr(fake, "_pass", fail)
+    found = run("--json", *LAUNCH)
+    assert (found.code, found.out) == (1, "")
+    assert json.loads(found.err)["data"]["kind"] == "exited-early"
 
 
 def test_errors_under_json_are_the_daemons_own(run: Run, served: Served, tmp_path: Path) -> None:
@@ -379,6 +389,61 @@ def test_stop_and_cancel(run: Run, served: Served) -> None:
     assert served.supervisor.stopped == [("a", "n", 2000)]
     assert run("stop", "b").code == 4
     assert "ps -a" in run("cancel", "b").err
+
+
+def test_several_are_stopped_and_the_first_failure_is_the_exit_code(
+    run: Run, served: Served
+) -> None:
+    for name in ("a", "b"):
+        served.supervisor.views[name] = view(name)
+    found = run("stop", "a", "nobody", "b")
+    assert (found.code, found.out) == (4, "a stopped\nb stopped\n")
+    assert "nobody" in found.err
+
+
+def test_a_stop_of_what_had_ended_by_itself_says_so(run: Run, served: Served) -> None:
+    failure = ExitedEarly(exit_code=9, signal=None, log_tail="")
+    served.supervisor.views["a"] = replace(view("a", "exited"), failure=failure)
+    assert run("stop", "a").out == "a had ended by itself: exited-early\n"
+
+
+def test_all_about_one(run: Run, served: Served) -> None:
+    diagnosis = Diagnosis(code="x", summary="no memory", hint="less of it", evidence="\x1b[2Joom")
+    failure = ExitedEarly(exit_code=1, signal=None, log_tail="", diagnosis=diagnosis)
+    served.supervisor.views["a"] = replace(
+        view("a", "exited"), failure=failure, log_path="/l/1.log"
+    )
+    shown = dict(line.split(maxsplit=1) for line in run("info", "a").out.splitlines())
+    assert (shown["name"], shown["devices"], shown["log"]) == ("a", "D0", "/l/1.log")
+    assert shown["state"] == "exited (exited-early (x))"
+    assert shown["failure"].endswith(
+        "exited with code 1 before it was ready: no memory; less of it"
+    )
+    assert shown["evidence"] == "\\x1b[2Joom"
+    assert json.loads(run("info", "a", "--json").out)["record"]["name"] == "a"
+    assert run("info", "nobody").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("launch", "a", "--model-pth", "x"), "did you mean --model-path?"),
+        (("launch", "a", "-c", "4096"), "flags of the engine go behind `--`"),
+        (("ps", "--al"), "did you mean --all?"),
+    ],
+)
+def test_what_is_not_understood_is_put_right(run: Run, words: tuple[str, ...], said: str) -> None:
+    found = run(*words)
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+    assert f"enginectl {words[0]} " in found.err, "the usage of that very command"
+
+
+def test_times_in_milliseconds_take_a_unit_too(run: Run, served: Served) -> None:
+    run(*LAUNCH, "--stall-ms", "90s", "--ready-cap-ms", "600000", "--ready-deadline-ms", "2m")
+    launched = served.supervisor.launched[0]
+    assert (launched.stall_ms, launched.ready_cap_ms) == (90_000, 600_000)
+    assert launched.ready_deadline_ms == 120_000
 
 
 def test_wait(run: Run, served: Served) -> None:

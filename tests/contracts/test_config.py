@@ -65,7 +65,12 @@ def test_the_example_shows_true_defaults() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "problem"),
     [
-        ("sokcet = '/x'", "sokcet", "no such key"),
+        ("sokcet = '/x'", "sokcet", "no such key; did you mean `socket`?"),
+        ("[recipe.q]\nengine = 'vllm'", "recipe", "did you mean `recipes`?"),
+        ("[recipes.q]\nengine = 'vllm'\nmodel-path = 'm'", "recipes.q.model-path", "absolute"),
+        (RECIPE + "port = -1", "recipes.q.port", "1 to 65535"),
+        (RECIPE + "device-count = 0", "recipes.q.device-count", "at least 1"),
+        (RECIPE + "extraargs = []", "recipes.q.extraargs", "did you mean `extra-args`?"),
         ("socket = 3", "socket", "Expected `str`, got `int`"),
         ("state_dir = '/x'", "state_dir", "no such key"),
         ("tombstones = '9'", "tombstones", "Expected `int`, got `str`"),

@@ -178,6 +178,27 @@ async def test_a_model_that_may_not_be_read(home: Home, tmp_path: Path) -> None:
     await refused(home, "denied", model_path=str(path))
 
 
+async def test_a_program_that_may_not_be_looked_at(home: Home, tmp_path: Path) -> None:
+    """It is there: "no program" would send people looking for it."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    program = closed / "llama-server"
+    program.touch(0o755)
+
+    def refuse(path: Any, *args: Any, **named: Any) -> Any:
+        if str(path).startswith(str(closed)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **named)
+
+    real = os.stat
+    with pytest.MonkeyPatch.context() as patch:  # root may look everywhere
+        patch.setattr(os, "stat", refuse)
+        failure = await home.refused(binary=str(program))
+    assert isinstance(failure, SpawnFailed)
+    assert failure.reason == "denied"
+    assert f"may not look at the program {program}: Permission denied" in failure.detail
+
+
 async def test_a_fifo_in_place_of_a_model_hangs_nobody(home: Home, tmp_path: Path) -> None:
     """The engine gets it, and has its own way to fail; looking at it must not wait for a writer."""
     fifo = tmp_path / "m.gguf"

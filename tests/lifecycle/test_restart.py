@@ -1,5 +1,6 @@
 """One attempt after another: what is said of each, and what a view says of it."""
 
+import socket
 from pathlib import Path
 
 import anyio
@@ -7,7 +8,7 @@ import pytest
 
 from supervisor.contracts.config import Config, DevicesConfig, RestartConfig
 from supervisor.contracts.event import Exited, LaunchFailed, Ready, Restarting, Stopped
-from supervisor.contracts.failure import AlreadyRunning, Cancelled, ExitedEarly
+from supervisor.contracts.failure import AlreadyRunning, Cancelled, ExitedEarly, SpawnFailed
 from supervisor.lifecycle.errors import LaunchRefused, NoSuchInstance
 from tests.lifecycle.house import CARDS, POOL, A, Home, opened
 
@@ -107,3 +108,15 @@ async def test_a_refused_duplicate_says_nothing_about_the_one_that_runs(home: Ho
     assert home.story(nonce=view.record.nonce)[-1] == "ready"
     assert len(home.of(Ready)) == 1
     await home.stop()
+
+
+async def test_a_port_of_its_own_that_is_taken_is_not_waited_for(home: Home) -> None:
+    """Nobody said that it will be free: a launch that blocks for minutes is no answer."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        failure = await home.refused(port=port, restart="on-failure", devices=(A,))
+    assert isinstance(failure, SpawnFailed)
+    assert failure.reason == "port-taken"
+    assert home.of(Restarting) == []
