@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -203,16 +204,21 @@ def start_of_process(pid: int) -> int:
 async def test_pid_1_a_different_nonce_is_refused(ground: Ground) -> None:
     """PID-1."""
     with subprocess.Popen(["sleep", "600"], env={NONCE_VARIABLE: "another"}) as process:
-        for inode in (truth(process.pid).pidfd_inode, UNSET):
-            handle = msgspec.structs.replace(truth(process.pid), pidfd_inode=inode)
-            running = await ground.launcher.attach(handle, ground.nonce)
-            assert await running.liveness() == "unknown"
-            assert await running.owns_socket(5) == "unknown"
-            with pytest.raises(NotOursError):
-                await running.stop(StopStyle(), 0)
-            running.close()
-        assert process.poll() is None
-        process.kill()
+        try:
+            # Popen returns in the middle of the exec, before the environment is in its place.
+            while not Path(f"/proc/{process.pid}/environ").read_bytes():  # noqa: ASYNC110, ASYNC240
+                await anyio.sleep(0.001)
+            for inode in (truth(process.pid).pidfd_inode, UNSET):
+                handle = msgspec.structs.replace(truth(process.pid), pidfd_inode=inode)
+                running = await ground.launcher.attach(handle, ground.nonce)
+                assert await running.liveness() == "unknown"
+                assert await running.owns_socket(5) == "unknown"
+                with pytest.raises(NotOursError):
+                    await running.stop(StopStyle(), 0)
+                running.close()
+            assert process.poll() is None
+        finally:
+            process.kill()
 
 
 @pytest.mark.anyio
