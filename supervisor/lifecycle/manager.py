@@ -5,11 +5,9 @@ table and taken in one go on the event loop's thread. What makes it last is the 
 act, the write of its record; until that is on disk nobody is told about it.
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from secrets import token_hex
-from typing import Literal
 
 import anyio
 import anyio.abc
@@ -18,49 +16,36 @@ from anyio.abc import TaskStatus
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from supervisor.contracts.device import DeviceLeases, DeviceSnapshot
 from supervisor.contracts.failure import (
     Cancelled,
     LaunchFailure,
 )
-from supervisor.contracts.host import HostProfile
 from supervisor.contracts.instance import (
     InstanceView,
     LaunchParams,
     Tombstone,
 )
 from supervisor.contracts.rpc import (
-    DetectReply,
     DrainReply,
-    EngineListing,
-    MetricsReply,
     PinParams,
     PlanReply,
     ReleaseReply,
     ReloadReply,
     SupervisorInfo,
-    Unreadable,
 )
-from supervisor.engines.registry import engine_spec
 from supervisor.failures import to_event
-from supervisor.lifecycle.api import Supervisor
-from supervisor.lifecycle.booking import BookingDesk
+from supervisor.lifecycle.answers import Answers
 from supervisor.lifecycle.bounds import within_bounds
-from supervisor.lifecycle.catalog import device_leases, engine_listing
-from supervisor.lifecycle.detecting import detect
 from supervisor.lifecycle.device_watch import DeviceWatch
 from supervisor.lifecycle.ending import Command
 from supervisor.lifecycle.errors import (
     CannotTell,
-    HasEnded,
     LaunchRefused,
     LifecycleError,
-    NoSuchInstance,
     NotDone,
     NotOurs,
     PinnedInstance,
     Unavailable,
-    WaitTimedOut,
 )
 from supervisor.lifecycle.forgetting import Forgetting
 from supervisor.lifecycle.house import House
@@ -71,24 +56,15 @@ from supervisor.lifecycle.order import Order, resolve
 from supervisor.lifecycle.pins import Pins, is_pin
 from supervisor.lifecycle.planning import planned
 from supervisor.lifecycle.preflight import Problem
-from supervisor.lifecycle.quarantine import Quarantine
 from supervisor.lifecycle.records import watch_records
-from supervisor.lifecycle.redaction import Redactor
-from supervisor.lifecycle.roster import Roster
 from supervisor.lifecycle.rounds import Rounds
-from supervisor.lifecycle.scraping import scrape
-from supervisor.lifecycle.strangers import Strangers
 from supervisor.lifecycle.views import tombstone_view
 from supervisor.lifecycle.vouching import Vouching
-from supervisor.patience import Overdue
-
-LISTING_S = 10.0
-"""To look for the engines' programs, which may lie on a mount that hangs."""
 
 log = structlog.get_logger(__name__)
 
 
-class LocalSupervisor(Supervisor):
+class LocalSupervisor(Answers):
     """Engines of this host. ``serve`` must run for as long as anything else is called."""
 
     def __init__(
@@ -98,15 +74,10 @@ class LocalSupervisor(Supervisor):
         reread: Callable[[], Awaitable[ReloadReply]] | None = None,
     ) -> None:
         """``reread`` takes over what changed in the configuration file, where there is one."""
-        self._house = house
-        self._info = info
+        super().__init__(house, info)
         self._reread = reread
-        self._quarantine = Quarantine(house)
-        self._roster = Roster(self._quarantine, house.config.tombstones)
         self._forgetting = Forgetting(house.paths.log_dir, self._roster)
         self._nursery = Nursery(house)
-        self._strangers = Strangers(house, self._roster.here, self._quarantine)
-        self._desk = BookingDesk(house, self._roster.records, self._quarantine, self._strangers)
         self._pins = Pins(house, self._desk, self._roster, self._ended)
         self._vouching = Vouching(house, self._desk, self._quarantine, self._strangers)
         self._leaving = False
@@ -229,6 +200,11 @@ class LocalSupervisor(Supervisor):
         )
         return self._roster.enter(instance)
 
+    async def plan(self, params: LaunchParams, *, bounded: bool = False) -> PlanReply:
+        order = await self._desk.spelled_out(await self._ordered(params, bounded=bounded))
+        occupied = self._roster.occupied(order.name) if self._roster.taken(order.name) else None
+        return await planned(self._house, self._desk, order, occupied)
+
     # ── the other verbs ──────────────────────────────────────────────────────
 
     async def stop(self, name: str, *, nonce: str | None, grace_ms: int | None) -> InstanceView:
@@ -330,100 +306,3 @@ class LocalSupervisor(Supervisor):
         finally:
             self._draining -= 1
         return DrainReply(stopped=tuple(sorted(stopped)), failed=failed)
-
-    async def wait(
-        self,
-        name: str,
-        *,
-        nonce: str | None,
-        until: Literal["ready", "exited"],
-        timeout_ms: int | None,
-    ) -> InstanceView:
-        found = self._roster.find(name, nonce)
-        if not isinstance(found, Tombstone):
-            with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1_000) as limit:
-                if until == "ready":
-                    await found.until(lambda it: it.ready or it.over)
-                else:
-                    await found.until(lambda it: it.tombstone is not None)
-            if limit.cancelled_caught:
-                raise WaitTimedOut(f"{name} was not {until} within {timeout_ms} ms")
-            view, never = found.view(), not found.ready
-        else:
-            view, never = tombstone_view(found), True
-        if until == "ready" and (never or view.state == "exited"):
-            if found.failure is not None:
-                raise LaunchRefused(found.failure)
-            raise HasEnded(f"{name} has ended; see `enginectl ps -a` and `enginectl logs`")
-        return view
-
-    # ── questions ────────────────────────────────────────────────────────────
-
-    def list(self, *, ended: bool = False) -> tuple[InstanceView, ...]:
-        return self._roster.views(ended=ended)
-
-    def unreadable(self) -> tuple[Unreadable, ...]:
-        return self._quarantine.unreadable()
-
-    def get(self, name: str) -> InstanceView:
-        found = self._roster.find(name)
-        return tombstone_view(found) if isinstance(found, Tombstone) else found.view()
-
-    def log_path(self, name: str) -> str:
-        path = self.get(name).log_path
-        if path is None:
-            raise NoSuchInstance(f"{name} has no log: nothing of it was ever started")
-        return path
-
-    def redactor(self, name: str) -> Callable[[str], str]:
-        found = self._roster.find(name)
-        if isinstance(found, Tombstone):
-            return Redactor.of_record(found.record).text
-        return lambda text: found.redactor.text(text)  # noqa: PLW0108 - it changes
-
-    def info(self) -> SupervisorInfo:
-        now = self._house.now()
-        return self._info(Counter(it.state(now) for it in self._roster.here()))
-
-    async def profile(self) -> HostProfile:
-        return await self._house.profile()
-
-    async def snapshot(self) -> DeviceSnapshot:
-        return await self._house.snapshot()
-
-    async def leases(self) -> DeviceLeases:
-        snapshot = await self._house.snapshot()
-        foreign = await self._strangers.among(snapshot)
-        return device_leases(
-            snapshot, self._roster.records(), self._desk.withheld(snapshot), foreign
-        )
-
-    async def engines(self) -> EngineListing:
-        host = await self._house.profile()
-        path = self._house.inherited_env.get("PATH", "")
-        try:
-            return await self._house.looking.run(
-                engine_listing, host, self._house.config, path, within_s=LISTING_S
-            )
-        except Overdue as error:
-            raise Unavailable(f"the engines' programs cannot be looked for: {error}") from None
-
-    async def detect(self) -> DetectReply:
-        return await detect(self._roster.records())
-
-    async def metrics(self, name: str) -> MetricsReply:
-        found = self._roster.find(name)
-        if isinstance(found, Tombstone):
-            raise NoSuchInstance(f"{name} has ended and tells nothing more")
-        spec = engine_spec(found.record.engine)
-        return await scrape(found, spec.metrics if spec else {})
-
-    async def plan(self, params: LaunchParams, *, bounded: bool = False) -> PlanReply:
-        order = await self._desk.spelled_out(await self._ordered(params, bounded=bounded))
-        occupied = self._roster.occupied(order.name) if self._roster.taken(order.name) else None
-        return await planned(self._house, self._desk, order, occupied)
-
-    def model_paths(self) -> tuple[str, ...]:
-        """Of the models in use, for whoever watches their file systems."""
-        told = (record.supervision for record in self._roster.records().values())
-        return tuple(it.launch.model_path for it in told if it and it.launch.model_path)
