@@ -17,6 +17,7 @@ from bench.figures import FIGURES
 from bench.parts.cost import memory_mb, spent, supervisors
 from bench.parts.peers import Peers
 from supervisor.daemon.cgroup import own_cgroup_root
+from tests.parts.dockerd import require_dockerd
 
 STATISTICS = {"n", "p50", "p95", "p99", "least", "most"}
 
@@ -90,6 +91,21 @@ def test_whole_lives_are_measured_and_end(tmp_path: Path) -> None:
     assert {"bare, one by one", "bare, 4 at a time"} <= set(start[0]["beside"])
     assert [line["unit"] for line in idle] == ["%", "/s", "MB", "MB"]
     assert all(line["ours"]["most"] > 0 for line in idle[2:])
+
+
+@pytest.mark.timeout(90)
+def test_containers_are_measured_and_end(tmp_path: Path) -> None:
+    require_dockerd()
+    before = processes()
+    assert main(["docker", "--tiny", "--into", str(tmp_path)]) == 0
+    assert processes() <= before
+
+    (path,) = tmp_path.glob("*.json")
+    (figure,) = msgspec.json.decode(path.read_bytes())["figures"]
+    assert figure["problem"] is None
+    exit_, ready = figure["rows"]
+    assert exit_["ours"]["n"] == ready["ours"]["n"] == 1
+    assert set(ready["beside"]) == {"processes"}
 
 
 def test_a_peer_of_the_system_is_asked_for_only_when_wanted(

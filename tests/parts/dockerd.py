@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +31,10 @@ from supervisor.launchers.docker.engine import EngineDown, EngineRefused
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UP_S = 30.0
+_BRIDGES = count()
+"""One engine of a process each: the tests' own, and a bench's beside it."""
 BUSYBOX = Path("/bin/busybox")
+APPLETS = ("sh", "sleep", "httpd", "cat", "echo", "trap", "env", "ls", "wget", "mkdir")
 TINY = "test/busybox:1"
 """Two megabytes: a shell, ``sleep``, ``httpd``."""
 ENGINE = "test/engine:1"
@@ -49,6 +53,7 @@ httpd -f -p ${LISTEN:-8080} -h /www &
 trap 'echo "leaving"; kill $!; exit 0' TERM
 [ -n "$DEAF" ] && trap 'echo "TERM is nothing to me"' TERM
 echo "serving"
+[ -n "$FAIL_S" ] && { sleep "$FAIL_S"; echo "last words" >&2; kill $!; exit 1; }
 while :; do wait; [ -n "$go" ] && { echo "$LATER"; go=; }; done
 """
 HOOK = """#!/bin/sh
@@ -90,7 +95,9 @@ class Dockerd:
         self.socket = f"{folder}/s"
         self.log = folder / "log"
         self.gpu_log = folder / "gpu.log"
-        self.bridge = bridge or f"es{os.getpid()}"
+        number = next(_BRIDGES)
+        self.bridge = bridge or f"es{os.getpid()}x{number}"
+        self.net = f"172.{30 - number % 10}.{os.getpid() % 250}.1/24"
         self.process: subprocess.Popen[bytes] | None = None
 
     # Its life
@@ -257,12 +264,11 @@ def started(bridge: str | None = None) -> Iterator[Dockerd]:
     dockerd = Dockerd(folder, bridge)
     try:
         _stand_ins(dockerd)
-        _bridge("add", dockerd.bridge)
+        _bridge("add", dockerd.bridge, dockerd.net)
         dockerd.start()
-        applets = ("sh", "sleep", "httpd", "cat", "echo", "trap", "env", "ls", "wget", "mkdir")
         dockerd.import_image(
             TINY,
-            root_of({"/bin/busybox": BUSYBOX}, {f"/bin/{it}": "busybox" for it in applets}),
+            root_of({"/bin/busybox": BUSYBOX}, {f"/bin/{it}": "busybox" for it in APPLETS}),
             "ENV PATH=/bin",
         )
         script = folder / "engine"
@@ -272,7 +278,7 @@ def started(bridge: str | None = None) -> Iterator[Dockerd]:
             ENGINE,
             root_of(
                 {"/bin/busybox": BUSYBOX, "/engine": script},
-                {f"/bin/{it}": "busybox" for it in applets},
+                {f"/bin/{it}": "busybox" for it in APPLETS},
             ),
             "ENV PATH=/bin",
             'ENTRYPOINT ["/engine"]',
@@ -288,7 +294,7 @@ def started(bridge: str | None = None) -> Iterator[Dockerd]:
         shutil.rmtree(folder)
 
 
-def _bridge(verb: str, name: str) -> None:
+def _bridge(verb: str, name: str, net: str = "") -> None:
     if name == "none":
         return
     ip = shutil.which("ip", path=PATH) or "ip"
@@ -296,7 +302,6 @@ def _bridge(verb: str, name: str) -> None:
         subprocess.run([ip, "link", "del", name], check=False, capture_output=True)
         return
     subprocess.run([ip, "link", "add", name, "type", "bridge"], check=True, capture_output=True)
-    net = f"172.30.{os.getpid() % 250}.1/24"
     subprocess.run([ip, "addr", "add", net, "dev", name], check=True, capture_output=True)
     subprocess.run([ip, "link", "set", name, "up"], check=True, capture_output=True)
 
