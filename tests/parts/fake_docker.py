@@ -40,6 +40,10 @@ class FakeDocker:
         """Once it was asked to signal the container, it answers nothing more."""
         self.died = asyncio.Event()
         self.signals: list[str] = []
+        self.no_start: str | None = None
+        """Why starts are refused."""
+        self.exit_code = 0
+        """Of the program, or what stands for it where that could not be run."""
         self.empty_waits = 0
         """So many waits end without an answer."""
 
@@ -66,6 +70,8 @@ class FakeDocker:
             case "POST", ["containers", "create"]:
                 self.body = await request.json()
                 return web.json_response({"Id": ID, "Warnings": []}, status=201)
+            case "POST", ["containers", _, "start"] if self.no_start is not None:
+                return refused(400, self.no_start)
             case "POST", ["containers", _, "start"]:
                 if self.dropped_starts:
                     self.dropped_starts -= 1
@@ -100,7 +106,12 @@ class FakeDocker:
             return refused(404, f"No such container: {ID}")
         running = self.status == "running"
         state = {"Status": self.status, "Running": running, "Paused": False, "OOMKilled": False}
-        state |= {"Pid": 0, "ExitCode": 0, "Error": "", "StartedAt": "0001-01-01T00:00:00Z"}
+        state |= {
+            "Pid": 0,
+            "ExitCode": self.exit_code,
+            "Error": "",
+            "StartedAt": "0001-01-01T00:00:00Z",
+        }
         labels = self.body["Labels"]
         return web.json_response(
             {"Id": ID, "Name": "/x", "State": state, "Config": {"Labels": labels}}

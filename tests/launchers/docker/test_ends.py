@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
+import pytest
 
 from supervisor.contracts.event import Exited, Stopping
 from supervisor.contracts.failure import SpawnFailed
 from supervisor.launchers.docker.labels import container_name
+from supervisor.lifecycle.errors import StopIncomplete
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
-from tests.lifecycle.house import A, until
+from tests.lifecycle.house import A, tune, until
 from tests.parts.docker_front import in_front_of
 from tests.parts.dockerd import Dockerd
 
@@ -83,3 +84,31 @@ async def test_it_is_dead_and_gone_before_it_is_told_to(tmp_path: Path, dockerd:
         await until(lambda: not home.supervisor.list())
         assert dockerd.containers(OURS) == []
         await home.again(**contained())
+
+
+async def test_the_container_engine_leaves_after_our_term(
+    tmp_path: Path, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal was sent, so the stop is not taken back: it ends what it began, and starts nothing
+    anew although the policy would.
+    """
+    tune(monkeypatch, UNKNOWN_RECHECK_S=0.2)
+    async with (
+        in_front_of(dockerd.socket, f"{tmp_path}/front") as front,
+        opened_with(tmp_path, dockerd, socket=front.socket) as home,
+    ):
+        await home.launch(**contained(devices=(A,), restart="always"))
+
+        def leave() -> None:
+            front.away = True
+
+        front.then(r"^POST .*/kill", leave)
+        with pytest.raises(StopIncomplete):
+            await home.stop(grace_ms=2_000)
+        assert front.away
+        assert await home.holders() == {A: ["x"]}
+        front.as_it_is()
+        await until(lambda: not home.supervisor.list())
+        assert dockerd.containers(OURS) == []
+        assert home.story().count("spawned") == 1
+        assert home.story()[-1] == "stopped"

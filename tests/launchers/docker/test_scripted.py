@@ -220,6 +220,32 @@ async def test_the_engine_is_gone_between_create_and_start(tmp_path: Path) -> No
         assert len(fake.asked("start")) == 2
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"), [(127, "binary-missing"), (126, "not-executable"), (0, None)]
+)
+async def test_a_start_that_is_refused_names_its_reason(
+    tmp_path: Path, code: int, reason: str | None
+) -> None:
+    """In the words and with the code of Docker 20.10, which tries the program itself where no init
+    process does.
+    """
+    words = (
+        "failed to create shim task: OCI runtime create failed: runc create failed: unable to "
+        'start container process: exec: "/no/such": stat /no/such: no such file or directory: unknown'
+    )
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.no_start, fake.exit_code = {"Labels": {NONCE: "0"}}, words, code
+        engine = Engine(fake.socket)
+        try:
+            with pytest.raises(SpawnError) as failed:
+                await GatedContainer(engine, REF, plan_of(()), lambda: pytest.fail("none")).open()
+        finally:
+            await engine.close()
+        assert (failed.value.reason, failed.value.remains) == (reason, False)
+        assert "/no/such" in failed.value.detail
+        assert fake.body is None
+
+
 def plan_of(ids: tuple[str, ...]) -> LaunchPlan:
     request = DeviceRequest(driver="", device_ids=ids, capabilities=(("gpu",),))
     return LaunchPlan(
