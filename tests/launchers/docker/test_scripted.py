@@ -231,7 +231,8 @@ async def test_a_start_that_is_refused_names_its_reason(
     """
     words = (
         "failed to create shim task: OCI runtime create failed: runc create failed: unable to "
-        'start container process: exec: "/no/such": stat /no/such: no such file or directory: unknown'
+        'start container process: exec: "/no/such": stat /no/such: no such file or directory: '
+        "unknown"
     )
     async with serving(f"{tmp_path}/s") as fake:
         fake.body, fake.no_start, fake.exit_code = {"Labels": {NONCE: "0"}}, words, code
