@@ -100,6 +100,15 @@ WITHDRAWN = _row(
 """The one cause that is looked for in the log of an engine that does well, too: it may serve on
 from what it has, and the host's driver knows nothing of it."""
 
+_CONTAINER = _row(
+    "program-missing",
+    r"^\[FATAL tini \(\d{1,9}\)\] exec .{1,300} failed:"
+    r"|^ERROR \(catatonit:\d{1,9}\): failed to exec pid1:",
+    "the container's init process could not run the engine's program",
+    "name an image that has the program, executable and for this kind of processor",
+)
+"""The words of Docker's init, and Podman's: to the container engine that is an exit like others."""
+
 _TORCH = (
     _row(
         "out-of-memory",
@@ -299,11 +308,11 @@ _EXLLAMAV3 = (  # TabbyAPI breaks its lines at 80 columns, so these look for sho
 )
 
 CAUSES: Mapping[EngineId, tuple[Signature, ...]] = {
-    "vllm": (*_VLLM, *_TORCH, *_PYTHON),
-    "sglang": (*_SGLANG, *_TORCH, *_PYTHON),
-    "llamacpp": _LLAMACPP,
+    "vllm": (*_VLLM, *_TORCH, *_PYTHON, _CONTAINER),
+    "sglang": (*_SGLANG, *_TORCH, *_PYTHON, _CONTAINER),
+    "llamacpp": (*_LLAMACPP, _CONTAINER),
     "mlx": (*_MLX, *_PYTHON),
-    "exllamav3": (*_EXLLAMAV3, *_TORCH, *_PYTHON),
+    "exllamav3": (*_EXLLAMAV3, *_TORCH, *_PYTHON, _CONTAINER),
 }
 """Lines that tell the cause."""
 

@@ -29,7 +29,7 @@ _HOPELESS_DIAGNOSES = frozenset(
     {
         *("bad-flag", "unknown-parser", "model-missing", "model-corrupt", "tokenizer"),
         *("unsupported-architecture", "gated-download", "trust-remote-code", "wrong-cpu"),
-        "dependency-missing",
+        *("dependency-missing", "program-missing"),
     }
 )
 

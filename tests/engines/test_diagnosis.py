@@ -171,6 +171,16 @@ PRINTED: tuple[tuple[EngineId, str, str], ...] = (
         "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
         "address already in use",
     ),
+    (
+        "vllm",
+        "program-missing",
+        "[FATAL tini (7)] exec /no/such failed: No such file or directory",
+    ),
+    (
+        "llamacpp",
+        "program-missing",
+        "ERROR (catatonit:2): failed to exec pid1: No such file or directory",
+    ),
     ("vllm", "device-withdrawn", "Failed to initialize NVML: Unknown Error"),  # DKR-5
     ("vllm", "no-device", "RuntimeError: Failed to infer device type"),
     ("vllm", "no-device", "RuntimeError: Found no NVIDIA driver on your system."),

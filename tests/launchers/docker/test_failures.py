@@ -38,7 +38,10 @@ async def test_a_program_that_the_image_lacks(tmp_path: Path, dockerd: Dockerd) 
         failure = await home.refused(**contained(docker_image=image))
         # The init process is there and runs it: so it is an exit, in the shells' own code for that.
         assert isinstance(failure, ExitedEarly)
-        assert (failure.exit_code, "/no/such" in failure.log_tail) == (127, True)
+        assert failure.exit_code == 127
+        assert failure.diagnosis
+        assert failure.diagnosis.code == "program-missing"
+        assert "/no/such" in failure.diagnosis.evidence
         assert dockerd.containers(OURS) == []
         await home.again(**contained())
 
