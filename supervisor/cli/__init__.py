@@ -37,9 +37,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    words, behind = _split(list(sys.argv[1:] if argv is None else argv))
+    given = list(sys.argv[1:] if argv is None else argv)
+    words, behind = _split(given)
     open_streams()
     try:
+        _check_text(given)
         code = _obey(words, behind)
         sys.stdout.flush()
         return code
@@ -75,6 +77,13 @@ def _obey(words: list[str], behind: list[str] | None) -> int:
     except ClientError as error:
         name, until = getattr(args, "name", None), getattr(args, "until", "ready")
         return report(error, name, json=json, until=until)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """JSON has no way to say bytes that are no text."""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UsageError(f"{word!r} is not UTF-8, as all that the daemon is told has to be")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:

@@ -143,4 +143,7 @@ def byte_count(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 16GiB")
     power = "KMGT".index(match[2].upper()) + 1 if match[2] else 0
-    return int(float(match[1]) * 1024**power)
+    whole, _, part = match[1].partition(".")
+    tenths: int = 10 ** len(part)
+    unit: int = 1024**power
+    return int(whole + part) * unit // tenths

@@ -225,6 +225,7 @@ def parse_config(text: str) -> Config:
         raise ConfigError(f"not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError("not valid TOML: it is nested too deeply") from None
+    _refuse_nul(tree, "")
     recipes = tree.pop("recipes", {})
     if not isinstance(recipes, dict):
         raise ConfigError("recipes: expected a table of recipes")
@@ -249,6 +250,21 @@ def _convert(value: Any, wanted: type[T], path: str) -> T:
             text = f"required key `{text.split('`')[1]}` is missing"
         full = ".".join(part for part in (path, inner) if part)
         raise ConfigError(f"{full or 'the file'}: {text}") from None
+
+
+def _refuse_nul(value: Any, path: str) -> None:
+    """No path, word or name of a system can hold one. The parser has bounded the depth."""
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{path}: a NUL character is of no use here")
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            _refuse_nul(item, f"{path}[{number}]")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            shown = key.replace("\0", "\\0")
+            inner = f"{path}.{shown}" if path else shown
+            _refuse_nul(key, inner)
+            _refuse_nul(item, inner)
 
 
 def _nearest(key: str) -> str:

@@ -102,8 +102,8 @@ from what it has, and the host's driver knows nothing of it."""
 
 _CONTAINER = _row(
     "program-missing",
-    r"^\[FATAL tini \(\d{1,9}\)\] exec .{1,300} failed:"
-    r"|^ERROR \(catatonit:\d{1,9}\): failed to exec pid1:",
+    r"\[FATAL tini \(\d{1,9}\)\] exec .{1,300} failed:"
+    r"|ERROR \(catatonit:\d{1,9}\): failed to exec pid1:",
     "the container's init process could not run the engine's program",
     "name an image that has the program, executable and for this kind of processor",
 )

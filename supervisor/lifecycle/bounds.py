@@ -24,6 +24,8 @@ from supervisor.lifecycle.order import resolve, with_recipe
 from supervisor.lifecycle.roots import Outside, inside
 from supervisor.patience import Overdue, Patience
 
+FREE_PORTS = 1024
+"""A port below it is for whom the host trusts."""
 RESOLVE_S = 10.0
 """For the links of a model's path, which may lie on a mount that hangs."""
 
@@ -49,6 +51,15 @@ async def within_bounds(params: LaunchParams, config: Config, looking: Patience)
         where = _not_in(f"access.args.{order.engine}")
         raise Forbidden(
             f"among the arguments {judged.beyond} is not known to be harmless and {where}"
+        )
+    if (
+        order.port is not None
+        and order.port < FREE_PORTS
+        and not _by_recipe(order.port, params, config)
+    ):
+        raise Forbidden(
+            f"port {order.port} takes the role admin, as all below {FREE_PORTS} do: "
+            "leave it out, or use a recipe that has it"
         )
     args = list(said.extra_args or ())
     files = [args[position][start:] for position, start in judged.files]
@@ -86,6 +97,14 @@ def _beyond(said: LaunchParams, params: LaunchParams, access: AccessConfig) -> I
     for name in said.env or ():
         if name not in HARMLESS_ENV and not _matches(name, access.env):
             yield f"the variable {name} is not known to be harmless and {_not_in('access.env')}"
+
+
+def _by_recipe(port: int, params: LaunchParams, config: Config) -> bool:
+    """The recipe has this very port, whatever the client says besides."""
+    if params.recipe is UNSET:
+        return False
+    recipe = LaunchParams(name=params.name, recipe=params.recipe)
+    return resolve(recipe, config.recipes).port == port
 
 
 def _not_in(key: str) -> str:

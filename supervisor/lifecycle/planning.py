@@ -2,17 +2,23 @@
 
 from msgspec.structs import replace
 
+from supervisor.contracts.engine import LaunchPlan
 from supervisor.contracts.failure import AlreadyRunning, LaunchFailure
+from supervisor.contracts.instance import LaunchParams
 from supervisor.contracts.rpc import PlanReply
 from supervisor.failures import sentence
 from supervisor.lifecycle.booking import BookingDesk
-from supervisor.lifecycle.errors import LaunchRefused
+from supervisor.lifecycle.errors import LaunchRefused, Unavailable
 from supervisor.lifecycle.fitting import refuse_misfit
 from supervisor.lifecycle.house import House
 from supervisor.lifecycle.order import Order
 from supervisor.lifecycle.preflight import Problem
 from supervisor.lifecycle.prepare import Sought
 from supervisor.lifecycle.redaction import Redactor
+from supervisor.patience import Overdue
+
+REDACT_S = 5.0
+"""Milliseconds, but for words that were made to be looked through slowly."""
 
 
 async def planned(
@@ -59,11 +65,19 @@ async def planned(
     except Problem as problem:
         refusal = refusal or problem.failure
     explained = preparation.explain(devices, port, sought)
-    redactor = Redactor.of(order.params, plan)
+    try:
+        shown = await house.looking.run(_redacted, order.params, plan, within_s=REDACT_S)
+    except Overdue as error:
+        raise Unavailable(f"the plan cannot be shown: {error}") from None
     return PlanReply(
-        plan=replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan)),
+        plan=shown,
         dropped=explained.dropped,
         notes=explained.notes,
         fit=fit,
         refusal=None if refusal is None else sentence(refusal),
     )
+
+
+def _redacted(params: LaunchParams, plan: LaunchPlan) -> LaunchPlan:
+    redactor = Redactor.of(params, plan)
+    return replace(plan, argv=redactor.argv(plan.argv), env=redactor.masked(plan))

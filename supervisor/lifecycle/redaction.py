@@ -64,12 +64,17 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Every secret of the launch, and whatever looks like one, masked."""
+        return _by_patterns(self._known(text))
+
+    def _known(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, MASK)
-        text = mask_keyed(text)
-        for pattern in _PATTERNS:
-            text = pattern.sub(MASK, text)
         return text
+
+    def _words(self, argv: Sequence[str]) -> Iterable[str]:
+        """Each word masked; the secrets are looked for in all of them at once."""
+        words = self._known("\0".join(mask_argv(argv))).split("\0") if argv else ()
+        return map(_by_patterns, words)
 
     def tail(self, text: str) -> str:
         """A log tail as failures carry it: masked, and at most 8 KiB when encoded."""
@@ -79,7 +84,7 @@ class Redactor:
         """A plan for events: masked argv, and of the environment only names."""
         return RedactedPlan(
             kind=plan.kind,
-            argv=_shown(self.text(word) for word in mask_argv(plan.argv)),
+            argv=_shown(self._words(plan.argv)),
             env=tuple(sorted(plan.env)),
             devices=plan.devices,
             image=plan.image,
@@ -91,7 +96,14 @@ class Redactor:
         return dict.fromkeys(sorted(plan.env), MASK)
 
     def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
-        return tuple(self.text(word) for word in mask_argv(argv))
+        return tuple(self._words(argv))
+
+
+def _by_patterns(text: str) -> str:
+    text = mask_keyed(text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(MASK, text)
+    return text
 
 
 def _spellings(value: str) -> Iterable[str]:

@@ -14,6 +14,9 @@ from supervisor.lifecycle.errors import InvalidLaunch
 MOST_WORDS = 512
 MOST_VARIABLES = 256
 MOST_DEVICES = 256
+MOST_PARTS = 512
+"""Lines of all variables, and parts between commas of all words: each may be a secret, and then is
+looked for in every text about the launch."""
 MOST_BYTES = 64 << 10
 """Of all words, of the whole environment, and of each text, as they are handed to a program. A chat
 template or a JSON schema in one word has some 10 KiB."""
@@ -32,6 +35,9 @@ def check_sizes(params: LaunchParams) -> None:
         if len(words) > most:
             raise InvalidLaunch(f"{member} has {len(words)} {things}; at most {most} are taken")
         _check_bytes(member, words)
+    _check_parts("env", "lines", sum(value.count("\n") for value in env.values()))
+    words = (*(params.extra_args or ()), *(params.command or ()))
+    _check_parts("extraArgs or command", "commas", sum(word.count(",") for word in words))
     for struct in (params, params.options):
         for member, text in _texts(struct):
             _check_bytes(member, (text,))
@@ -44,6 +50,11 @@ def _texts(struct: Struct | UnsetType) -> Iterator[tuple[str, str]]:
         for field, name in names:
             if isinstance(value := getattr(struct, field), str):
                 yield name, value
+
+
+def _check_parts(member: str, things: str, count: int) -> None:
+    if count > MOST_PARTS:
+        raise InvalidLaunch(f"{member} has {count} {things}; at most {MOST_PARTS} are taken")
 
 
 def _check_bytes(member: str, words: Collection[str]) -> None:

@@ -43,8 +43,11 @@ class Hub(Protocol):
     tasks: set[asyncio.Task[None]]
     """Of all connections; some outlive theirs."""
 
-    def admit(self, connection: "Connection") -> bool:
-        """Note a new connection. False when there are too many."""
+    def admit(self, connection: "Connection", uid: int | None) -> bool:
+        """Note a new connection. False when there are too many, of all or of this user."""
+
+    def keep(self, connection: "Connection", unfinished: int) -> bool:
+        """Note the bytes of its unfinished request. False when its user has too many of them."""
 
     def forget(self, connection: "Connection") -> None: ...
 
@@ -74,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES)
         self._uid = peer_uid(transport.get_extra_info("socket"))
-        if self._hub.admit(self):
+        if self._hub.admit(self, self._uid):
             self.take_role()
         else:
             self._refuse(Fault(rpc.OVERLOADED, "too many connections; close some, or try later"))
@@ -94,6 +97,15 @@ class Connection(asyncio.Protocol):
         if not self._deaf:
             self._lines.feed(data)
             self._advance()
+            self._account()
+
+    def _account(self) -> None:
+        if not self._hub.keep(self, self._lines.unfinished) and not self._deaf:
+            self._refuse(
+                Fault(rpc.OVERLOADED, "this user's unfinished requests are too many bytes"),
+                linger=True,
+            )
+            self._hub.keep(self, 0)
 
     def eof_received(self) -> bool:
         """The client sends no more. Half closed, it still gets all of its answers."""

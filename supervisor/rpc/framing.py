@@ -35,6 +35,11 @@ class LineBuffer:
         self._start = self._scanned = end + 1
         return line
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes that are held."""
+        return len(self._bytes) - self._start
+
     def clear(self) -> None:
         self._bytes.clear()
         self._start = self._scanned = 0

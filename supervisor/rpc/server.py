@@ -8,9 +8,10 @@ from supervisor.bus import Bus
 from supervisor.contracts.config import AccessConfig
 from supervisor.lifecycle.api import Supervisor
 from supervisor.rpc.connection import Connection
+from supervisor.rpc.peers import Role, role_of
+from supervisor.rpc.shares import MAX_CONNECTIONS, Shares
 from supervisor.rpc.socket import BACKLOG, Listener
 
-MAX_CONNECTIONS = 4096
 CLOSE_SECONDS = 1.0
 """How long clients have, when the daemon leaves, to take what was written for them."""
 
@@ -35,7 +36,7 @@ class RpcServer:
         self._access = access
         self.tasks: set[asyncio.Task[None]] = set()
         self._listener = listener
-        self._max_connections = max_connections
+        self._shares = Shares(max_connections)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
@@ -91,14 +92,19 @@ class RpcServer:
 
     # The hub that connections know.
 
-    def admit(self, connection: Connection) -> bool:
-        if len(self._connections) >= self._max_connections:
+    def admit(self, connection: Connection, uid: int | None) -> bool:
+        admin = role_of(uid, self._access) is Role.ADMIN
+        if not self._shares.admit(connection, uid, admin=admin):
             return False
         self._connections.add(connection)
         self._empty.clear()
         return True
 
+    def keep(self, connection: Connection, unfinished: int) -> bool:
+        return self._shares.keep(connection, unfinished)
+
     def forget(self, connection: Connection) -> None:
+        self._shares.leave(connection)
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()

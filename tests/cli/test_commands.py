@@ -651,3 +651,18 @@ def test_detect_shows_ours_and_others(run: Run) -> None:
     assert ours == ["4711", "vllm", "a", "21000", "D0", "engines", "/models/m"]
     assert theirs == ["4712", "llamacpp", "-", "8080", "n/a", "n/a", "n/a"]
     assert ran.err == "enginectl: 3 processes of other users could not be looked at\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stop", "a\udcff"),
+        ("launch", "a", "--model-path", "/m\udcff"),
+        ("plan", "a", "--recipe", "q", "--", "--x\udcff"),
+        ("rpc", "instance.get", '{"name":"a\udcff"}'),
+    ],
+)
+def test_what_is_not_utf_8_is_a_usage_error(run: Run, words: tuple[str, ...]) -> None:
+    found = run(*words)
+    assert (found.code, found.out) == (2, "")
+    assert "is not UTF-8" in found.err

@@ -64,6 +64,11 @@ def test_sizes(text: str, count: int) -> None:
     assert byte_count(text) == count
 
 
+def test_a_size_is_exact_however_large() -> None:
+    assert byte_count("99999999999999999999999") == 99999999999999999999999
+    assert byte_count("1.5KiB") == 1536
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-1s", "1d"])
 def test_what_is_no_duration_and_no_size(text: str) -> None:
     for parse in (duration_ms, byte_count):

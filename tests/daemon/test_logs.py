@@ -1,6 +1,5 @@
 """``logs -f`` and ``events -f`` over the death of the daemon."""
 
-import os
 import re
 import signal
 import subprocess
@@ -74,6 +73,6 @@ def test_events_go_on_over_the_daemons_death(engined: Engined) -> None:
                 stop(client, name)
             until(lambda: followed.read_text().count(" stopped ") == 2)
         finally:
-            os.kill(reader.pid, signal.SIGINT)
+            reader.kill()
     numbers = [int(line.split()[1]) for line in followed.read_text().splitlines()]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -103,6 +103,12 @@ async def test_a_command_is_for_admins_and_recipes(bounded: Bounded) -> None:
     assert "`command` takes the role admin" in await bounded.refuses(command=("/bin/sh",))
 
 
+@pytest.mark.parametrize("said", [{"port": 443}, {"extra_args": ("--port", "80")}])
+async def test_a_low_port_is_for_admins(bounded: Bounded, said: dict[str, Any]) -> None:
+    assert "as all below 1024 do" in await bounded.refuses(**said)
+    assert (await bounded(port=1024)).port == 1024
+
+
 async def test_without_roots_only_recipes_have_models(bounded: Bounded) -> None:
     assert "which names none" in await bounded.refuses(AccessConfig())
     params = LaunchParams(name="a", recipe="r")
@@ -146,7 +152,7 @@ async def test_only_the_listed_recipes_where_some_are_listed(bounded: Bounded) -
 
 
 async def test_a_recipes_own_words_are_an_admins(bounded: Bounded) -> None:
-    await bounded(recipe="r", port=9, options=ServingOptions(max_context_length=1))
+    await bounded(recipe="r", port=8009, options=ServingOptions(max_context_length=1))
     assert "--log-config-file" in await bounded.refuses(
         recipe="r", extra_args=("--log-config-file", "x")
     )

@@ -39,6 +39,8 @@ def test_as_much_as_may_be_is_taken(members: dict[str, Any]) -> None:
         ({"extra_args": ("é" * 40_000,)}, "extraArgs has 80001 bytes; at most 65536 are taken"),
         ({"env": {"A": "x" * 70_000}}, "env has 70003 bytes; at most 65536"),
         ({"served_model_name": "x" * 70_000}, "servedModelName has 70001 bytes"),
+        ({"env": {"HF_TOKEN": "tok\n" * 7_000}}, "env has 7000 lines; at most 512 are taken"),
+        ({"extra_args": ("--api-key", "key," * 8_300)}, "has 8300 commas; at most 512 are taken"),
         ({"binary": "/" * 70_000}, "binary has 70001 bytes"),
         ({"options": ServingOptions(dtype="x" * 70_000)}, "dtype has 70001 bytes"),
     ],
