@@ -15,7 +15,10 @@ LOOK_CEILING_S = 0.01
 
 RELAXED_S = 10.0
 """Between two probes of an engine that is ready."""
-
+BEATS = 20
+"""In that time. Engines that are ready are probed at a beat, several at once: a process that wakes
+up for a single probe pays more for waking up than for the probe.
+"""
 
 PROBES_PER_S = 1_000
 """Of all loading engines together, which is some tenth of a core while they refuse."""
@@ -40,6 +43,12 @@ class Pace:
         """Between two probes of one of them; never longer than the engine's own interval."""
         pause = max(SHARE * waited_s, PROBE_FLOOR_S, self._loading / PROBES_PER_S)
         return min(pause, interval_ms / 1000)
+
+
+def until_beat_s(beats: int, now_s: float, period_s: float) -> float:
+    """Until that many beats from now, the one that is under way counted as none."""
+    beat_s = period_s / BEATS
+    return (now_s // beat_s + beats) * beat_s - now_s
 
 
 def look_pause_s(waited_s: float) -> float:

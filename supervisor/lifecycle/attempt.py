@@ -1,6 +1,7 @@
 """One run of an engine: brought up or found, watched, and taken down with its whole tree."""
 
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -22,7 +23,7 @@ from supervisor.contracts.failure import SpawnFailed, UnhealthyTimeout
 from supervisor.contracts.instance import HandleReference, HealthView, Liveness
 from supervisor.health.line import Reply
 from supervisor.health.outcome import NotReady
-from supervisor.health.pacing import RELAXED_S
+from supervisor.health.pacing import BEATS, RELAXED_S, until_beat_s
 from supervisor.launchers.base import (
     Exit,
     Gated,
@@ -206,8 +207,11 @@ class Attempt:
         due_ns = monotonic_ns() + (every_ns or 0)
         running, asking = self._need_running(), self._asking
         async with asking.probing(plan, running) as probe, asking.paging(plan, running):
+            # By chance, lest engines that were started together are all asked at one beat.
+            beats = random.randint(1, BEATS)
             while True:
-                await anyio.sleep(RELAXED_S)
+                await anyio.sleep(until_beat_s(beats, anyio.current_time(), RELAXED_S))
+                beats = BEATS
                 deep = every_ns is not None and monotonic_ns() >= due_ns
                 seen = await (probe.deep() if deep else probe.health())
                 if deep and every_ns:
