@@ -9,9 +9,8 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
-
-import anyio
 
 T = TypeVar("T")
 
@@ -59,19 +58,37 @@ class Patience:
             self._begin()  # threads do not live on in a fork, and the pool would wait for its own
         if self.hung >= self._most:
             raise AllHung(f"all {self._most} threads for {self._what} hang")
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
         running = self._threads.submit(work, *args)
+        running.add_done_callback(lambda _: _wake(loop, over))
+        timer = loop.call_later(within_s, _set, over)
         try:
-            with anyio.move_on_after(within_s):
-                return await asyncio.wrap_future(running)
+            await over
         except asyncio.CancelledError:
+            running.cancel()
             running.add_done_callback(lambda done: _hand(done, late))
             raise
-        if running.cancelled():
+        finally:
+            timer.cancel()
+        if running.done():
+            return running.result()
+        if running.cancel():
             raise AllHung(f"all {self._most} threads for {self._what} are taken")
         self._overdue.add(running)
         running.add_done_callback(lambda done: _hand(done, late))
         running.add_done_callback(self._overdue.discard)
         raise Overdue(f"{self._what} took longer than {within_s:g} s")
+
+
+def _wake(loop: asyncio.AbstractEventLoop, over: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # a loop that is closed has nobody who waits
+        loop.call_soon_threadsafe(_set, over)
+
+
+def _set(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _hand(done: Future[T], late: Callable[[T], object]) -> None:

@@ -147,11 +147,11 @@ class Instance:
         return living_view(self.record, attempt.liveness, attempt.health, self._life.house.now())
 
     def state(self, now: Now) -> InstanceState:
-        """As in the view, for who wants nothing else."""
-        if self.tombstone is not None:
+        """As in the view, for who wants nothing else, and of hundreds at once."""
+        life = self._life
+        if life.tombstone is not None:
             return "exited"
-        attempt = self._life.attempt
-        return state_of(self.record, attempt.liveness, attempt.health, now)
+        return state_of(life.ledger.record, life.attempt.liveness, life.attempt.health, now)
 
     async def members(self) -> tuple[MemberProcess, ...] | None:
         """The living processes of a ready engine; ``None`` while its tree is on its way out.

@@ -12,6 +12,7 @@ import select
 import signal
 import struct
 import time
+from contextlib import ExitStack
 
 import anyio
 
@@ -72,16 +73,17 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
-def take_exit(pidfd: int) -> Exit | None:
+def take_exit(pidfd: int, stat: int | None = None) -> Exit | None:
     """How a process that has ended did so, if that can be known by now. A child is reaped.
 
-    ``Popen.poll`` would do for a child, but makes up a code of 0 where another had reaped it; and
-    ``waitpid(-1)`` would take the codes of everybody else's children.
+    ``stat`` is what ``open_stat`` gave while it lived. ``Popen.poll`` would do for a child, but
+    makes up a code of 0 where another had reaped it; and ``waitpid(-1)`` would take the codes of
+    everybody else's children.
     """
     try:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
-        return _ask_kernel(pidfd) or _ask_zombie(pidfd)
+        return _ask_kernel(pidfd) or (None if stat is None else _ask_zombie(stat))
     if result is None:
         return None
     if result.si_code == os.CLD_EXITED:
@@ -101,48 +103,53 @@ def _ask_kernel(pidfd: int) -> Exit | None:
     return _exit_of(status) if mask & _INFO_EXIT else None
 
 
-def _ask_zombie(pidfd: int) -> Exit | None:
-    """The status of somebody else's child that nobody has reaped yet: field 52 of its ``stat``.
+def open_stat(pidfd: int) -> int | None:
+    """The ``stat`` of somebody else's child, to be read once it is a zombie; ``None`` of our own,
+    and where it cannot be had. Opened in time, for the news of an exit does not wait for ``/proc``
+    to be walked; and it is that process's for good, like a pidfd.
+    """
+    if _is_child(pidfd):
+        return None
+    with ExitStack() as opened:
+        try:
+            pid = _pid_of(pidfd)
+            stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            opened.callback(os.close, stat)
+            still = _pid_of(pidfd) == pid
+        except (OSError, ValueError):
+            return None
+        if still:
+            opened.pop_all()
+        return stat if still else None
+
+
+def _pid_of(pidfd: int) -> int:
+    """-1 once it was reaped. Raises ``OSError`` and ``ValueError`` where that cannot be read."""
+    with open(f"/proc/self/fdinfo/{pidfd}", "rb", buffering=0) as file:
+        return int(file.read().partition(b"\nPid:")[2].partition(b"\n")[0])
+
+
+def _ask_zombie(stat: int) -> Exit | None:
+    """The status of one that nobody has reaped yet, which is the last field.
 
     Under a PID 1 that reaps late this is known a good while before the kernel's answer. To whom
     the kernel does not tell the field it shows 0, so a zero counts only of a process of our user.
     """
     try:
-        pid = _pid_of(pidfd)
-        stat, owner = _read(f"/proc/{pid}/stat")
-        state, *fields = stat.rpartition(b")")[2].split()
+        state, *fields = os.pread(stat, 4096, 0).rpartition(b")")[2].split()
         status = int(fields[48])
-        # The pidfd is asked last: while it has a pid, that number was nobody else's all along.
-        if state != b"Z" or _pid_of(pidfd) != pid:
-            return None
+        ours = os.fstat(stat).st_uid == os.geteuid()
     except (OSError, ValueError, IndexError):
         return None
-    return _exit_of(status) if status or owner == os.geteuid() else None
+    return _exit_of(status) if state == b"Z" and (status or ours) else None
 
 
-def _pid_of(pidfd: int) -> int:
-    """-1 once it was reaped. Raises ``OSError`` and ``ValueError`` where that cannot be read."""
-    info, _ = _read(f"/proc/self/fdinfo/{pidfd}")
-    return int(info.partition(b"\nPid:")[2].partition(b"\n")[0])
-
-
-def _read(path: str) -> tuple[bytes, int]:
-    """A file of the kernel's and its owner, by bare calls: Python's own ``open`` takes thrice as
-    long, and the news of an exit waits for this.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _is_child(pidfd: int) -> bool:
     try:
-        return os.read(fd, 4096), os.fstat(fd).st_uid
-    finally:
-        os.close(fd)
-
-
-def is_unreaped_child(pidfd: int) -> bool:
-    try:
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PIDFD, pidfd, flags) is not None
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
+    return True
 
 
 def ticks() -> int:
@@ -159,6 +166,7 @@ class ExitWatch:
         self._settled = anyio.Event()
         self._exit: Exit | None = None
         self._closed = False
+        self._stat = open_stat(pidfd)
         self.seen_at = 0
         """The latest tick, as of ``Stat.start``, at which nobody else can have had its pid."""
         self.alive()
@@ -200,19 +208,21 @@ class ExitWatch:
             self._closed = True
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
+            if self._stat is not None:
+                os.close(self._stat)
             self._settled.set()
 
     def _ended(self) -> None:
         self._loop.remove_reader(self._pidfd)
         now = ticks()
-        if is_unreaped_child(self._pidfd):
+        if self._stat is None and _is_child(self._pidfd):
             self.seen_at = now
         self._settle(self._loop.time() + CODE_PATIENCE_S)
 
     def _settle(self, deadline: float) -> None:
         if self._closed:
             return
-        self._exit = take_exit(self._pidfd)
+        self._exit = take_exit(self._pidfd, self._stat)
         if self._exit is None and self._loop.time() < deadline:
             self._loop.call_later(CODE_RETRY_S, self._settle, deadline)
             return
