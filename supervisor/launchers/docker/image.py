@@ -25,12 +25,12 @@ async def have_image(
     """Return once the image is there. Raises ``SpawnError``, and ``EngineDown``."""
     if not image:
         raise SpawnError("no image is known for this engine and host; name one", "image")
-    if config.pull != "always" and await engine.has_image(image):
-        return
-    if config.pull == "never":
-        raise SpawnError(f"there is no image {image} here, and `pull` is `never`", "image")
-    tell("pulling", image)
     try:
+        if config.pull != "always" and await engine.has_image(image):
+            return
+        if config.pull == "never":
+            raise SpawnError(f"there is no image {image} here, and `pull` is `never`", "image")
+        tell("pulling", image)
         with anyio.fail_after(config.pull_timeout_ms / 1000):
             await _pull(engine, image, await registry_auth(image, env), tell)
     except TimeoutError:
@@ -38,7 +38,7 @@ async def have_image(
         raise SpawnError(f"the image {image} could not be pulled within {limit}") from None
     except EngineRefused as no:
         reason: SpawnReason | None = "image" if no.status in _REFUSALS else None
-        raise SpawnError(f"the image {image} could not be pulled: {no.message}", reason) from no
+        raise SpawnError(f"the image {image} cannot be had: {no.message}", reason) from no
     tell("pulled", image)
 
 

@@ -99,6 +99,8 @@ class DockerLauncher(Launcher):
             ref = DockerHandle(container=await self._create(plan, ticket), daemon=daemon)
         except EngineDown as error:
             raise SpawnError(str(error)) from error
+        except EngineRefused as no:
+            raise SpawnError(f"the container engine refuses: {no.message}") from no
         except OSError as error:
             raise SpawnError(
                 f"the log {ticket.log_path!r} cannot be opened: {error.strerror}", "log-unwritable"

@@ -11,6 +11,7 @@ from supervisor.contracts.event import Adopted, Exited, TaskCrashed, Unhealthy, 
 from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.instance import DockerHandle
 from supervisor.launchers.docker.engine import Engine, EngineDown
+from supervisor.launchers.docker.labels import container_name
 from supervisor.lifecycle.errors import CannotTell
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
 from tests.lifecycle.house import A, Home, tune, until
@@ -48,6 +49,49 @@ async def test_what_a_failed_start_left_keeps_its_devices(
         await until(lambda: not home.supervisor.list())
         assert dockerd.containers(OURS) == []
         await home.again(**contained(devices=(A,)))
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 500])
+@pytest.mark.parametrize(
+    "asked", [r"^GET .*/images/", r"^GET .*/version", r"^POST .*/create", r"^POST .*/start"]
+)
+async def test_what_is_refused_on_the_way_ends_the_launch_and_no_more(
+    tmp_path: Path,
+    dockerd: Dockerd,
+    front: Front,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    status: int,
+) -> None:
+    """GPU-8: each question of a launch, and each status that a container engine says no with."""
+    monkeypatch.setattr("supervisor.launchers.docker.launcher.CONFLICT_TRIES", 3)
+    async with opened_with(tmp_path, dockerd, socket=front.socket) as home:
+        front.answer(asked, status)
+        failure = await home.refused(**contained(devices=(A,)))
+        assert isinstance(failure, SpawnFailed)
+        assert home.of(TaskCrashed) == []
+        front.as_it_is()
+        assert dockerd.containers(OURS) == []
+        await home.again(**contained(devices=(A,)))
+
+
+async def test_a_leftover_that_is_not_given_up_ends_the_launch_and_no_more(
+    tmp_path: Path, dockerd: Dockerd, front: Front
+) -> None:
+    """DKR-2."""
+    key, _, supervisor = OURS.partition("=")
+    marks = {key: supervisor, "engine-supervisor.nonce": "0" * 32}
+    async with opened_with(tmp_path, dockerd, socket=front.socket) as home:
+        dead = dockerd.create(container_name("x"), ["sleep", "0"], marks)
+        for refused in (r"^GET .*/containers/engine-supervisor-x/json", r"^DELETE "):
+            front.answer(refused, 500)
+            failure = await home.refused(**contained())
+            assert isinstance(failure, SpawnFailed)
+            assert "scripted" in failure.detail
+            front.as_it_is()
+        assert home.of(TaskCrashed) == []
+        await home.again(**contained())
+        assert dockerd.inspect(dead) is None
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import socket
 from pathlib import Path
 
 import anyio
+import pytest
 
-from supervisor.contracts.event import Exited, LaunchFailed, PortChanged
+from supervisor.contracts.event import Exited, LaunchFailed, PortChanged, TaskCrashed
 from supervisor.contracts.failure import Cancelled, ExitedEarly, SpawnFailed
 from supervisor.launchers.docker.ask import ask
 from supervisor.launchers.docker.labels import container_name
@@ -22,12 +23,24 @@ async def test_an_image_that_is_not_there(tmp_path: Path, dockerd: Dockerd) -> N
         assert (failure.reason, "none/such:1" in failure.detail) == ("image", True)
 
 
+@pytest.mark.parametrize("pull", ["missing", "always", "never"])
+async def test_an_image_whose_name_is_none(tmp_path: Path, dockerd: Dockerd, pull: str) -> None:
+    """Docker looks at the name before it looks for the image, and says 400 to it."""
+    async with opened_with(tmp_path, dockerd, pull=pull) as home:
+        failure = await home.refused(**contained(docker_image="Not/Lower:1"))
+        assert isinstance(failure, SpawnFailed)
+        assert failure.reason == "image"
+        assert "Not/Lower:1" in failure.detail
+        assert "repository name must be lowercase" in failure.detail
+        assert home.of(TaskCrashed) == []
+
+
 async def test_a_pull_that_finds_no_registry(tmp_path: Path, dockerd: Dockerd) -> None:
     """Refused with a 500: that may pass, so it is not called the image's fault."""
     async with opened_with(tmp_path, dockerd, pull="missing") as home:
         failure = await home.refused(**contained(docker_image="127.0.0.1:9/none/such:1"))
         assert isinstance(failure, SpawnFailed)
-        assert "could not be pulled" in failure.detail
+        assert "127.0.0.1:9/none/such:1 cannot be had" in failure.detail
         assert not failure.reason
 
 
