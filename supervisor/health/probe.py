@@ -103,7 +103,7 @@ class Probe:
         That one may have been closed meanwhile (uvicorn and llama-server do so after 5 s): it is
         replaced, and only the fresh one counts.
         """
-        return await self._outcome_of(self._ask_kept, self._timeout_s)
+        return await self._outcome_of(self._ask_kept, self._timeout_s, counts=True)
 
     async def deep(self) -> Outcome:
         """Make the engine do a little of its real work, on a fresh connection; where its check
@@ -111,7 +111,8 @@ class Probe:
         """
         if self._deep is None:
             return await self.health()
-        return await self._outcome_of(self._ask_deeply, max(self._timeout_s, WORK_TIMEOUT_S))
+        limit = max(self._timeout_s, WORK_TIMEOUT_S)
+        return await self._outcome_of(self._ask_deeply, limit, counts=True)
 
     async def page(self, path: str, *, limit: int, within_s: float) -> Reply:
         """What the engine has at ``path``, up to ``limit`` bytes, on a fresh proved connection.
@@ -149,11 +150,14 @@ class Probe:
     ) -> None:
         await self.close()
 
-    async def _outcome_of(self, ask: Callable[[float], Awaitable[str]], limit_s: float) -> Outcome:
+    async def _outcome_of(
+        self, ask: Callable[[float], Awaitable[str]], limit_s: float, *, counts: bool = False
+    ) -> Outcome:
+        """``counts``: a miss is held against the engine."""
         async with self._busy:
             deadline = anyio.current_time() + limit_s
             try:
-                async with self._vouched(deadline):
+                async with self._vouched(deadline, counts=counts):
                     text = await ask(deadline)
                 self.last = Ready(self._shown(text))
             except Miss as miss:
@@ -163,16 +167,17 @@ class Probe:
             return self.last
 
     @asynccontextmanager
-    async def _vouched(self, deadline: float) -> AsyncIterator[None]:
+    async def _vouched(self, deadline: float, *, counts: bool = False) -> AsyncIterator[None]:
         """Around a question, where the port is published by somebody else: proved before it and
-        after it. A miss for which that somebody may be the reason is none of the engine's.
+        after it. A miss for which that somebody may be the reason is none of the engine's; one
+        that counts is worth asking anew, those of a start come too many a second for that.
         """
         self._published = await self._publisher_says(deadline)
         try:
             yield
         except Miss:
             if self._published:
-                await self._publisher_says(deadline + PUBLISHER_S)
+                await self._publisher_says(deadline + PUBLISHER_S, again=counts)
             raise
         if self._published:
             await self._publisher_says(deadline + PUBLISHER_S, again=True)

@@ -192,3 +192,27 @@ async def test_the_loop_is_never_blocked() -> None:
             with blockbuster_ctx():
                 assert isinstance(await probe.readiness(), Ready)
                 assert isinstance(await probe.health(), Ready)
+
+
+class Publisher(Says):
+    """Vouches by what it saw a moment ago, unless it is asked to look again."""
+
+    def __init__(self, now: Ownership) -> None:
+        super().__init__("unknown")
+        self.now = now
+
+    async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str]:
+        return (self.now, "looked") if again else ("ours", "")
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"), [("ours", "refused"), ("unknown", "unproved"), ("foreign", "unreachable")]
+)
+async def test_a_miss_that_counts_has_its_publisher_looked_at_anew(
+    now: Ownership, expected: str
+) -> None:
+    """A container engine that died a moment ago took the port with it, and not the engine."""
+    async with probe_of(free_port(), owner=Publisher(now)) as probe:
+        assert kind(await probe.health()) == expected
+        assert kind(await probe.deep()) == expected
+        assert kind(await probe.readiness()) == "refused"
