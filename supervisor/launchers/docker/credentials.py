@@ -16,6 +16,7 @@ import anyio.to_thread
 
 HUB = "https://index.docker.io/v1/"
 """What Docker's own configuration calls its default registry."""
+_HUBS = frozenset({"docker.io", "index.docker.io"})
 HELPER_S = 10.0
 
 
@@ -32,8 +33,13 @@ def registry_of(image: str) -> str:
     """By Docker's rule: the first part is a registry if it looks like a host."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
-        return first
+        return HUB if first in _HUBS else first
     return HUB
+
+
+def _host(address: str) -> str:
+    """Of an entry of the configuration, as Docker reads it: with a scheme and a path or without."""
+    return address.removeprefix("http://").removeprefix("https://").partition("/")[0]
 
 
 def _auth(image: str, env: Mapping[str, str]) -> str | None:
@@ -53,9 +59,9 @@ def _from_file(config: Any, registry: str) -> dict[str, str] | None:
     auths = config.get("auths") if isinstance(config, dict) else None
     if not isinstance(auths, dict):
         return None
-    for name in (registry, f"https://{registry}", f"http://{registry}"):
-        entry = auths.get(name)
-        if not isinstance(entry, dict):
+    for name in sorted(auths, key=lambda name: name != registry):  # the very name comes first
+        entry = auths[name]
+        if not isinstance(entry, dict) or _host(name) != _host(registry):
             continue
         if token := entry.get("identitytoken"):
             return {"identitytoken": str(token), "serveraddress": registry}

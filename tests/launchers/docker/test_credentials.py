@@ -31,6 +31,8 @@ def basic(user: str, password: str) -> dict[str, str]:
     [
         ("busybox", HUB),
         ("vllm/vllm-openai:v0.33.0", HUB),
+        ("docker.io/vllm/vllm-openai:v0.33.0", HUB),
+        ("index.docker.io/library/busybox", HUB),
         ("ghcr.io/ggml-org/llama.cpp:server", "ghcr.io"),
         ("localhost/x", "localhost"),
         ("host:5000/x@sha256:0", "host:5000"),
@@ -52,9 +54,23 @@ async def test_a_login_is_used_for_its_own_registry_alone(tmp_path: Path) -> Non
     assert await told("quay.io/a/b", tmp_path) is None
 
 
-async def test_an_address_with_its_scheme(tmp_path: Path) -> None:
-    configured(tmp_path, auths={"https://ghcr.io": basic("me", "s3cret")})
+@pytest.mark.parametrize("name", ["https://ghcr.io", "https://ghcr.io/v2/", "http://ghcr.io/v1/"])
+async def test_an_address_with_its_scheme_and_path(tmp_path: Path, name: str) -> None:
+    """As `docker login https://ghcr.io/v2/` writes it, and Docker's own client finds it."""
+    configured(tmp_path, auths={name: basic("me", "s3cret"), "ghcr.io.evil": basic("no", "no")})
     assert (await told("ghcr.io/a", tmp_path))["password"] == "s3cret"
+    assert await told("evil/a:ghcr.io", tmp_path) is None
+
+
+async def test_the_very_name_comes_before_its_other_spellings(tmp_path: Path) -> None:
+    auths = {"https://ghcr.io/v1/": basic("old", "old"), "ghcr.io": basic("me", "s3cret")}
+    configured(tmp_path, auths=auths)
+    assert (await told("ghcr.io/a", tmp_path))["username"] == "me"
+
+
+async def test_the_hub_by_its_own_name(tmp_path: Path) -> None:
+    configured(tmp_path, auths={HUB: basic("me", "s3cret")})
+    assert (await told("docker.io/library/x", tmp_path))["serveraddress"] == HUB
 
 
 async def test_an_identity_token(tmp_path: Path) -> None:
