@@ -191,9 +191,7 @@ class Says:
     async def owns_cgroup(self, inode: int) -> Ownership:
         return "unknown"
 
-    async def publishes(
-        self, port: int, *, again: bool = False
-    ) -> tuple[Ownership, str] | None:
+    async def publishes(self, port: int, *, again: bool = False) -> tuple[Ownership, str] | None:
         return None
 
 

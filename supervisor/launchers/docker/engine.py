@@ -270,7 +270,9 @@ class Engine:
             yield
         except aiodocker.DockerError as error:
             if error.status == 900:  # the library's own, for a connection that failed
-                raise EngineDown(f"no container engine answers at {self.socket}") from error
+                raise EngineDown(
+                    f"no container engine answers at {self.socket}{_why(error)}"
+                ) from error
             if error.status in _PROXYS:
                 raise EngineDown(
                     f"no container engine answers behind {self.socket} (status {error.status})"
@@ -285,6 +287,12 @@ class Engine:
             raise EngineDown(
                 f"what answers at {self.socket} is not understood ({what}): {error!r}"
             ) from error
+
+
+def _why(error: Exception) -> str:
+    """What the system said when the socket was opened, such as that it is denied."""
+    cause = getattr(error.__context__, "os_error", None)
+    return f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
 
 
 def _import() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ from supervisor.launchers.base import (
     StopUnfinishedError,
 )
 from supervisor.launchers.docker.body import create_body
-from supervisor.launchers.docker.engine import Engine
+from supervisor.launchers.docker.engine import Engine, EngineDown
 from supervisor.launchers.docker.gated import GatedContainer
 from supervisor.launchers.docker.image import have_image
 from supervisor.launchers.docker.labels import NONCE
@@ -267,3 +268,16 @@ def test_devices_are_asked_for_by_id_and_without_a_count(ids: tuple[str, ...]) -
     asked = create_body(plan_of(ids), ticket, {}, CONFIG)["HostConfig"].get("DeviceRequests", [])
     expected = {"Driver": "", "DeviceIDs": list(ids), "Capabilities": [["gpu"]]}
     assert asked == ([expected] if ids else [])
+
+
+async def test_where_nobody_answers_the_system_s_reason_is_told(tmp_path: Path) -> None:
+    """ "Permission denied" has another cure than an engine that does not run."""
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(f"{tmp_path}/s")
+        for name, reason in (("s", "Connection refused"), ("none", "No such file or directory")):
+            engine = Engine(f"{tmp_path}/{name}")
+            try:
+                with pytest.raises(EngineDown, match=f"{tmp_path}/{name}: {reason}$"):
+                    await engine.inspect("x")
+            finally:
+                await engine.close()
