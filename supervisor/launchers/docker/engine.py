@@ -190,8 +190,11 @@ class Engine:
         path: str,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        at_once: bool = True,
     ) -> AsyncIterator["aiohttp.ClientResponse"]:
-        """An answer that comes in pieces, for as long as it takes.
+        """An answer that comes in pieces, for as long as it takes. That it comes is said
+        ``at_once``, by all but a pull.
 
         Its connection is closed with the block, whatever ends it: the library itself would leave
         that to the garbage collector.
@@ -199,7 +202,7 @@ class Engine:
         import aiohttp
 
         docker = await self._docker()
-        with self._translated(path):
+        with self._answering(ASK_S if at_once else None, path):
             response = await docker.session.request(
                 method,
                 f"{docker.docker_host}/{docker.api_version}/{path}",
@@ -256,7 +259,7 @@ class Engine:
             await opened.aclose()
 
     @contextmanager
-    def _answering(self, within_s: float, what: str) -> "Iterator[None]":
+    def _answering(self, within_s: float | None, what: str) -> "Iterator[None]":
         with self._translated(what), anyio.fail_after(within_s):
             yield
 

@@ -48,7 +48,8 @@ async def _pull(engine: Engine, image: str, auth: str | None, tell: Tell) -> Non
     told = -TELL_S
     headers = {} if auth is None else {"X-Registry-Auth": auth}
     where = {"fromImage": image if has_tag(image) else f"{image}:latest"}
-    async with engine.stream("POST", "images/create", where, headers) as response:
+    pulling = engine.stream("POST", "images/create", where, headers, at_once=False)
+    async with pulling as response:
         async for said in engine.lines(response):
             if "error" in said or "errorDetail" in said:
                 raise _refusal(said)

@@ -4,10 +4,10 @@ The container engine's daemon is the parent of the engines, so nothing of ours h
 theirs. One connection watches all containers and one each waits for its end.
 """
 
+from collections.abc import Callable, Mapping
 from collections.abc import Container as Holds
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -20,6 +20,7 @@ from supervisor.contracts.failure import SpawnReason
 from supervisor.contracts.instance import DockerHandle, HandleReference
 from supervisor.launchers.base import (
     Bearer,
+    CannotTellError,
     Gated,
     Launcher,
     Running,
@@ -45,10 +46,16 @@ from supervisor.launchers.docker.removal import remove
 from supervisor.launchers.docker.running import DockerRunning
 from supervisor.launchers.docker.steady import steadily
 from supervisor.launchers.docker.watch import Watch
+from supervisor.patience import Overdue, Patience
 
 KILL_PATIENCE_S = 30.0
+CENSUS_S = 60.0
+"""For the list, and for the removal of the dead ones on it."""
 CONFLICT_TRIES = 20
 CONFLICT_S = 0.25
+
+T = TypeVar("T")
+_census = Patience("asking the container engine", 4)
 
 
 class DockerLauncher(Launcher):
@@ -123,14 +130,19 @@ class DockerLauncher(Launcher):
         return self._running(ref, nonce, log_path)
 
     async def bearers(self, trace: Trace) -> tuple[Bearer, ...]:
-        return await anyio.to_thread.run_sync(
-            find_containers, self._engine.socket, self._id, trace, abandon_on_cancel=True
-        )
+        return await self._asked(find_containers, trace)
 
     async def strays(self, known: Holds[str]) -> tuple[Stray, ...]:
-        return await anyio.to_thread.run_sync(
-            find_strays, self._engine.socket, self._id, known, self._made, abandon_on_cancel=True
-        )
+        return await self._asked(find_strays, known, self._made)
+
+    async def _asked(self, question: Callable[..., T], *about: object) -> T:
+        """Raises ``CannotTellError``."""
+        try:
+            return await _census.run(
+                question, self._engine.socket, self._id, *about, within_s=CENSUS_S
+            )
+        except Overdue as error:
+            raise CannotTellError(f"the container engine cannot be asked: {error}") from error
 
     def _running(self, ref: DockerHandle, nonce: str, log_path: str | None) -> Running:
         watch = Watch(self._engine, ref, nonce, log_path)

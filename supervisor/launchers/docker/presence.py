@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from supervisor.contracts.host import Accelerator
 from supervisor.launchers.docker.ask import ask
 from supervisor.launchers.docker.engine import EngineDown, EngineRefused
+from supervisor.patience import Overdue, Patience
 
 FRESH_S = 5.0
+ANSWER_S = 3.0
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _NODES: dict[Accelerator, str] = {"rocm": "/dev/kfd", "xpu": "/dev/dri"}
 """Device files that a container is given, where the vendor needs no runtime of its own."""
+
+_asking = Patience("asking whether there is a container engine", 2)
 
 
 class Presence:
@@ -38,9 +41,14 @@ class Presence:
         async with self._asking:
             now = anyio.current_time()
             if self._latest is None or now - self._latest[0] > FRESH_S:
-                info = await anyio.to_thread.run_sync(self._ask, abandon_on_cancel=True)
-                self._latest = now, info
+                self._latest = now, await self._answer()
             return self._latest[1]
+
+    async def _answer(self) -> Any:
+        try:
+            return await _asking.run(self._ask, within_s=ANSWER_S)
+        except Overdue:
+            return None
 
     def _ask(self) -> Any:
         if not os.path.exists(self._socket):
