@@ -55,7 +55,7 @@ def add_commands(add: Add) -> None:
     releasing.add_argument("name", metavar="NAME")
     releasing.add_argument(
         "--force", action="store_true",
-        help="of a record that cannot be read, although something of it may be alive",
+        help="of what cannot be read, or be looked at, although something of it may be alive",
     )  # fmt: skip
     waiting = add("wait", "Wait until an instance is ready, or has ended.", run=wait)
     waiting.add_argument("name", metavar="NAME")

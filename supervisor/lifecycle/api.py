@@ -98,8 +98,9 @@ class Supervisor(ABC):
     async def release(self, name: str, *, force: bool = False) -> ReleaseReply:
         """Give up a hold that has no process: says which devices it is known to have had.
 
-        Raises ``NoSuchInstance``; ``NotOurs`` for an instance that runs. Of a record that cannot
-        be read ``StillAlive`` while something of it lives, and ``CannotTell``; not by ``force``.
+        Raises ``NoSuchInstance``; ``NotOurs`` for an instance that can be judged, and
+        ``CannotTell`` for another one. Of a record that cannot be read ``StillAlive`` while
+        something of it lives, and ``CannotTell``; neither of the two by ``force``.
         ``NotDone`` where a file cannot be removed.
         """
 

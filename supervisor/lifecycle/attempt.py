@@ -238,6 +238,12 @@ class Attempt:
             )
         self._gated = None
 
+    async def unjudged(self) -> str | None:
+        """Why nobody can tell whether the tree lives, looked at now; ``None`` where one can."""
+        if self.running is None or await self.running.liveness() != "unknown":
+            return None
+        return self.doubt or "it cannot be judged"
+
     async def clear_tree(self, grace_ms: int, on_stuck: Callable[[], None]) -> StopReceipt:
         """End every process of the tree, and return when none is left, however long it takes.
 

@@ -96,6 +96,8 @@ class Down:
 
     async def _try_to_clear(self, grace_ms: int) -> StopReceipt | None:
         life = self._life
+        if life.vouched:
+            return await self._take_the_word()
         try:
             return await life.attempt.clear_tree(grace_ms, self._on_stuck)
         except NotOursError as error:
@@ -112,8 +114,22 @@ class Down:
                 )
             else:
                 life.doubt(f"the stop was refused: {error}")
-                life.refusal = CannotTell(f"{life.name} was not touched: {error}")
+                life.refusal = CannotTell(
+                    f"{life.name} was not touched: {error}; where that is so for good, "
+                    f"`enginectl release --force {life.name}` frees its devices"
+                )
         return None
+
+    async def _take_the_word(self) -> StopReceipt | None:
+        life = self._life
+        life.vouched = False
+        doubt = await life.attempt.unjudged()
+        if doubt is None:
+            life.refusal = NotOurs(f"{life.name} can be judged again; stop it instead")
+            return None
+        life.attempt.liveness = "gone"
+        life.ledger.warn("released-alive", f"released by force; {doubt}")
+        return StopReceipt(exit=None)
 
     async def _record(self, cause: Cause, grace_ms: int) -> None:
         """So that the next daemon goes on with it, and gives it no more time than this one."""

@@ -195,6 +195,14 @@ class Instance:
         """Of a pinned hold: it was released, and no task of its own can say so."""
         self._pause.lay_down(tombstone)
 
+    async def unjudged(self) -> str | None:
+        """Why nobody can tell whether its engine lives, looked at now; ``None`` where one can."""
+        return await self._life.attempt.unjudged()
+
+    def vouch(self) -> None:
+        """It is gone, says somebody who knows: its record goes, if it still cannot be judged."""
+        self._life.vouch()
+
     def order(self, command: Command) -> None:
         """Note a command. A stop outranks a restart; else the first one counts."""
         self._life.order(command)

@@ -55,6 +55,8 @@ class Life:
         self.command: Command | None = None
         self.asked = False
         """This daemon got a command for it."""
+        self.vouched = False
+        """Somebody says that it is gone, which nobody can look at."""
         self.last_words: ExitedEarly | None = None
         """Of a ready engine that ended by itself. They were told."""
         self.failure: LaunchFailure | None = None
@@ -163,6 +165,11 @@ class Life:
             if self._scope is not None:
                 self._scope.cancel()
             self.tell()
+
+    def vouch(self) -> None:
+        """A stop that touches nothing, and takes a person's word where nobody can judge."""
+        self.order(Command("stop", 0))
+        self.vouched, self.refusal = True, None
 
     def resume(self, command: Command) -> None:
         """Go on obeying what an earlier daemon was told; a stop that came meanwhile outranks it."""

@@ -43,7 +43,6 @@ from supervisor.lifecycle.errors import (
     LaunchRefused,
     LifecycleError,
     NotDone,
-    NotOurs,
     PinnedInstance,
     Unavailable,
 )
@@ -279,7 +278,8 @@ class LocalSupervisor(Answers):
         if held is not None and is_pin(held.record):
             return await self._pins.release(held)
         if held is not None:
-            raise NotOurs(f"{name} is a running instance, and no hold; stop it instead")
+            self._refuse_untouchable(held)
+            return await self._vouching.take_the_word(held, force=force)
         return await self._vouching.release(name, force=force)
 
     async def reload(self) -> ReloadReply:

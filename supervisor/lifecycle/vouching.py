@@ -1,4 +1,7 @@
-"""``release`` of a record that cannot be read: a person vouches that its engine is gone.
+"""``release`` of what nobody can judge: a person vouches that its engine is gone.
+
+Of an instance that is one whose launcher cannot tell, and its word is asked for with ``force``;
+otherwise of a record that cannot be read.
 
 People err, and a device that is freed under a living engine goes to the next launch. So whatever
 can be looked at is looked at first, and while any of it lives the release is refused: a process
@@ -18,8 +21,9 @@ from supervisor.instances.durable import StoreError
 from supervisor.instances.lease import told
 from supervisor.launchers.base import Bearer
 from supervisor.lifecycle.booking import BookingDesk
-from supervisor.lifecycle.errors import CannotTell, NoSuchInstance, NotDone, StillAlive
+from supervisor.lifecycle.errors import CannotTell, NoSuchInstance, NotDone, NotOurs, StillAlive
 from supervisor.lifecycle.house import House
+from supervisor.lifecycle.instance import Instance
 from supervisor.lifecycle.quarantine import Case, Quarantine
 from supervisor.lifecycle.strangers import Strangers
 
@@ -61,6 +65,25 @@ class Vouching:
             detail = f"released by force; {_listed([*living, *doubts])}"
             self._house.publish(Warning_(instance=name, code="released-alive", detail=detail))
         return ReleaseReply(devices=devices)
+
+    async def take_the_word(self, instance: Instance, *, force: bool) -> ReleaseReply:
+        """Of an instance that nobody can look at, such as a container whose engine was replaced.
+
+        Raises ``NotOurs`` where it can be judged, ``CannotTell`` without ``force``.
+        """
+        doubt = await instance.unjudged()
+        if doubt is None:
+            raise NotOurs(f"{instance.name} is a running instance, and no hold; stop it instead")
+        if not force:
+            _refuse(instance.name, [], [doubt])
+        instance.vouch()
+        await instance.until(lambda it: it.tombstone is not None or it.refusal is not None)
+        if instance.tombstone is None and instance.refusal is not None:
+            raise instance.refusal
+        view = instance.view()
+        name, nonce, devices = view.record.name, view.record.nonce, view.record.devices
+        self._house.publish(Released(instance=name, nonce=nonce, devices=devices))
+        return ReleaseReply(devices=devices, view=view)
 
     async def _look(self, name: str) -> tuple[list[str], list[str]]:
         """What lives of it, and who could not tell."""

@@ -7,12 +7,19 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from supervisor.contracts.event import Adopted, Exited, TaskCrashed, Unhealthy, Warning_
+from supervisor.contracts.event import (
+    Adopted,
+    Exited,
+    Released,
+    TaskCrashed,
+    Unhealthy,
+    Warning_,
+)
 from supervisor.contracts.failure import SpawnFailed
 from supervisor.contracts.instance import DockerHandle
 from supervisor.launchers.docker.engine import Engine, EngineDown
 from supervisor.launchers.docker.labels import container_name
-from supervisor.lifecycle.errors import CannotTell
+from supervisor.lifecycle.errors import CannotTell, NotOurs, StopIncomplete
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
 from tests.lifecycle.house import A, Home, tune, until
 from tests.parts.docker_front import HTML, Front, in_front_of
@@ -203,6 +210,68 @@ async def test_another_engine_on_the_socket(
         await until(lambda: bool(home.of(Adopted)))
         assert home.supervisor.get("x").record.ref == view.record.ref
         await home.stop()
+
+
+async def test_an_engine_that_was_replaced_for_good(
+    tmp_path: Path,
+    dockerd: Dockerd,
+    other: Dockerd,
+    front: Front,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A person vouches that what nobody can look at is gone; nothing else frees its devices."""
+    tune(monkeypatch, RELAXED_S=0.1, UNKNOWN_RECHECK_S=0.1)
+    async with opened_with(tmp_path, dockerd, socket=front.socket) as home:
+        view = await home.launch(**contained(devices=(A,), restart="always"))
+        with pytest.raises(NotOurs, match="stop it instead"):
+            await home.supervisor.release("x", force=True)
+        await swap(front, other)
+        with pytest.raises(CannotTell, match="enginectl release --force x"):
+            await home.stop(grace_ms=100)
+        with pytest.raises(CannotTell, match="enginectl release --force x"):
+            await home.supervisor.release("x")
+        await held(home, dockerd)
+        reply = await home.supervisor.release("x", force=True)
+        assert reply.devices == (A,)
+        assert await home.holders() == {}
+        assert home.supervisor.list() == ()
+        assert [it.devices for it in home.of(Released)] == [(A,)]
+        (warning,) = [it for it in home.of(Warning_) if it.code == "released-alive"]
+        assert names_both(warning.detail, dockerd, other)
+        found = dockerd.inspect(container_of(view))
+        assert found is not None
+        assert found["State"]["Running"]
+        await swap(front, dockerd)
+        failure = await home.refused(**contained(devices=(A,)))
+        assert isinstance(failure, SpawnFailed)
+        assert "`docker rm -f`" in failure.detail
+        dockerd.remove(container_of(view))
+        await home.again(**contained(devices=(A,)))
+
+
+async def test_a_stop_that_began_at_an_engine_that_never_came_back(
+    tmp_path: Path,
+    dockerd: Dockerd,
+    other: Dockerd,
+    front: Front,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried again for ever; a person's word ends that, too."""
+    tune(monkeypatch, UNKNOWN_RECHECK_S=0.1)
+    async with opened_with(tmp_path, dockerd, socket=front.socket) as home:
+        view = await home.launch(**contained(devices=(A,), env={"DEAF": "1"}))
+
+        def leave() -> None:
+            front.upstream, front.away = other.socket, True
+
+        front.then(r"^POST .*/kill", leave)
+        with pytest.raises(StopIncomplete):
+            await home.stop(grace_ms=100)
+        front.as_it_is()
+        assert await home.holders() == {A: ["x"]}
+        assert (await home.supervisor.release("x", force=True)).devices == (A,)
+        assert await home.holders() == {}
+        dockerd.remove(container_of(view))
 
 
 async def held(home: Home, dockerd: Dockerd) -> None:

@@ -13,7 +13,7 @@ from supervisor.launchers.docker.ask import ask
 from supervisor.launchers.docker.labels import container_name
 from tests.launchers.docker.home import OURS, contained, container_of, opened_with
 from tests.lifecycle.house import until
-from tests.parts.dockerd import BUSYBOX, TINY, Dockerd, root_of
+from tests.parts.dockerd import APPLETS, BUSYBOX, TINY, Dockerd, root_of
 
 
 async def test_an_image_that_is_not_there(tmp_path: Path, dockerd: Dockerd) -> None:
@@ -134,6 +134,43 @@ async def test_foreign_and_dead_holders_of_the_name(tmp_path: Path, dockerd: Doc
         dockerd.do(dead, "wait")
         await home.again(**contained())
         assert dockerd.inspect(dead) is None
+
+
+async def test_a_living_container_of_ours_that_has_the_name(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    """DKR-2: no record leads to it, and it may serve somebody: it is named, with what ends it."""
+    key, _, supervisor = OURS.partition("=")
+    marks = {key: supervisor, "engine-supervisor.nonce": "0" * 32}
+    async with opened_with(tmp_path, dockerd) as home:
+        living = dockerd.run(container_name("x"), ["sleep", "100"], marks)
+        failure = await home.refused(**contained())
+        assert isinstance(failure, SpawnFailed)
+        assert living[:12] in failure.detail
+        assert "`docker rm -f`" in failure.detail
+        found = dockerd.inspect(living)
+        assert found is not None
+        assert found["State"]["Running"]
+        dockerd.remove(living)
+        await home.again(**contained())
+
+
+async def test_an_images_own_volumes_go_with_the_container(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    """However it ends; the fixture finds what is left."""
+    image = "test/volume:1"
+    files = {"/bin/busybox": BUSYBOX, "/engine": dockerd.folder / "engine"}
+    links = {f"/bin/{it}": "busybox" for it in APPLETS}
+    changes = "ENV PATH=/bin", 'ENTRYPOINT ["/engine"]', 'VOLUME ["/data"]'
+    dockerd.import_image(image, root_of(files, links), *changes)
+    async with opened_with(tmp_path, dockerd) as home:
+        await home.launch(**contained(docker_image=image))
+        assert len(dockerd.left()["volumes"]) == 1
+        await home.stop()
+        assert dockerd.left()["volumes"] == []
+        await home.refused(**contained(docker_image=image, env={"EXIT": "3"}))
+        assert dockerd.left()["volumes"] == []
 
 
 async def test_it_is_removed_from_outside(tmp_path: Path, dockerd: Dockerd) -> None:

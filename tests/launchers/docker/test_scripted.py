@@ -16,6 +16,7 @@ from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan, 
 from supervisor.contracts.instance import DockerHandle
 from supervisor.launchers.base import (
     CannotTellError,
+    NotOursError,
     SpawnError,
     SpawnTicket,
     StopUnfinishedError,
@@ -130,6 +131,23 @@ async def test_a_pull_says_who_asks(tmp_path: Path) -> None:
         assert auth is not None
         assert json.loads(base64.urlsafe_b64decode(auth))["password"] == "s3cret"
         assert "s3cret" not in "".join(told)
+
+
+async def test_a_container_of_another_launch_is_not_touched(tmp_path: Path) -> None:
+    """Whatever the record says: the container itself names the launch that it was made for."""
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.body, fake.status = {"Labels": {NONCE: "another"}}, "running"
+        engine = Engine(fake.socket)
+        running = DockerRunning(Watch(engine, REF, "0"), 1, lambda: None)
+        try:
+            with pytest.raises(NotOursError):
+                await running.stop(StopStyle(grace_ms=1_000), 100)
+            assert await running.liveness() == "unknown"
+        finally:
+            running.close()
+            await engine.close()
+        assert fake.signals == []
+        assert fake.asked("DELETE") == []
 
 
 async def test_a_slow_stop_and_a_slow_removal_are_one_stop(tmp_path: Path) -> None:
