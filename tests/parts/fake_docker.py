@@ -44,6 +44,9 @@ class FakeDocker:
         """Why starts are refused."""
         self.exit_code = 0
         """Of the program, or what stands for it where that could not be run."""
+        self.creates = asyncio.Event()
+        """A create goes on once this is set; it is."""
+        self.creates.set()
         self.empty_waits = 0
         """So many waits end without an answer."""
 
@@ -68,7 +71,9 @@ class FakeDocker:
             case "POST", ["images", "create"]:
                 return await self._pull(request)
             case "POST", ["containers", "create"]:
-                self.body = await request.json()
+                body = await request.json()
+                await self.creates.wait()
+                self.body = body
                 return web.json_response({"Id": ID, "Warnings": []}, status=201)
             case "POST", ["containers", _, "start"] if self.no_start is not None:
                 return refused(400, self.no_start)

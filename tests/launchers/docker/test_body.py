@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.contracts.config import DockerConfig
 from supervisor.engines.devices import apply_devices
@@ -63,6 +64,39 @@ def test_the_published_port_leads_to_the_images_own() -> None:
     (published,) = body["HostConfig"]["PortBindings"].items()
     assert published == ("8000/tcp", [{"HostIp": "127.0.0.1", "HostPort": "21007"}])
     assert body["Cmd"][body["Cmd"].index("--port") + 1] == "8000"
+
+
+def test_what_every_container_has() -> None:
+    """In the words of the API's reference, 1.41."""
+    body = body_of(engine="vllm")
+    assert body["Healthcheck"] == {"Test": ["NONE"]}
+    settings = body["HostConfig"]
+    assert (settings["Init"], settings["RestartPolicy"]) == (True, {"Name": "no"})
+    assert "AutoRemove" not in settings, "it would take the exit code along"
+    limits = {"max-size": str(DockerConfig().log_max_bytes), "max-file": "3"}
+    assert settings["LogConfig"] == {"Type": "json-file", "Config": limits}
+
+
+def test_what_a_plan_asks_of_the_kernel() -> None:
+    launch = request(runtime="docker", engine="vllm")
+    plan = replace(
+        spec_of(launch).plan(launch),
+        shm_bytes=1 << 30,
+        ulimits={"memlock": -1},
+        groups=(44,),
+        workdir="/w",
+        bind_host="0.0.0.0",
+        security_opts=("seccomp=unconfined",),
+    )
+    ticket = SpawnTicket(name="x", nonce="n", log_path="/log", env={})
+    body = create_body(plan, ticket, {"a": "b"}, DockerConfig())
+    settings = body["HostConfig"]
+    assert (body["WorkingDir"], body["Labels"]) == ("/w", {"a": "b"})
+    assert settings["ShmSize"] == 1 << 30
+    assert settings["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+    assert (settings["GroupAdd"], settings["SecurityOpt"]) == (["44"], ["seccomp=unconfined"])
+    (published,) = settings["PortBindings"].values()
+    assert [it["HostIp"] for it in published] == ["0.0.0.0"]
 
 
 def test_on_the_hosts_network_it_listens_where_the_launch_asks() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import anyio
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from supervisor.contracts.config import DockerConfig
 from supervisor.contracts.engine import DeviceRequest, HealthCheck, LaunchPlan, StopStyle
@@ -26,9 +27,11 @@ from supervisor.launchers.docker.engine import Engine, EngineDown
 from supervisor.launchers.docker.gated import GatedContainer
 from supervisor.launchers.docker.image import have_image
 from supervisor.launchers.docker.labels import NONCE
+from supervisor.launchers.docker.launcher import DockerLauncher
 from supervisor.launchers.docker.removal import remove
 from supervisor.launchers.docker.running import DockerRunning
 from supervisor.launchers.docker.watch import Watch
+from tests.lifecycle.house import until
 from tests.parts.fake_docker import DYING_S, ID, FakeDocker, progress, serving
 
 CONFIG = DockerConfig()
@@ -237,6 +240,37 @@ async def test_the_engine_is_gone_between_create_and_start(tmp_path: Path) -> No
         finally:
             await engine.close()
         assert len(fake.asked("start")) == 2
+
+
+async def test_a_launch_that_is_cancelled_while_its_container_is_created(tmp_path: Path) -> None:
+    """Nobody would know its id: so the answer is waited for, and what it names is removed."""
+    async with serving(f"{tmp_path}/s") as fake:
+        fake.image = True
+        fake.creates.clear()
+        launcher = DockerLauncher(DockerConfig(socket=fake.socket), "0", {})
+        ticket = SpawnTicket(name="x", nonce="0", log_path=f"{tmp_path}/log", env={})
+        plan = replace(plan_of(()), image="x/y:1")
+        ended = anyio.Event()
+
+        async def prepare(scope: anyio.CancelScope) -> None:
+            with scope:
+                await launcher.prepare(plan, ticket)
+            ended.set()
+
+        async with anyio.create_task_group() as tasks:
+            scope = anyio.CancelScope()
+            tasks.start_soon(launcher.run)
+            tasks.start_soon(prepare, scope)
+            with anyio.fail_after(10):
+                await until(lambda: bool(fake.asked("containers/create")))
+                scope.cancel()
+                await anyio.sleep(0.1)
+                assert not ended.is_set()
+                fake.creates.set()
+                await ended.wait()
+            tasks.cancel_scope.cancel()
+        assert fake.body is None
+        assert len(fake.asked("DELETE")) == 1
 
 
 @pytest.mark.parametrize(
