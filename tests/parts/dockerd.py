@@ -158,8 +158,15 @@ class Dockerd:
         return found
 
     def said(self, container: str) -> str:
-        """What it has printed so far, as the engine frames it."""
-        return str(ask(self.socket, f"/containers/{container}/logs?stdout=1"))
+        """What it has printed so far, as the engine frames it. A container is listed a moment
+        before Docker finds it by its id: then that is nothing.
+        """
+        try:
+            return str(ask(self.socket, f"/containers/{container}/logs?stdout=1"))
+        except EngineRefused as no:
+            if no.missing:
+                return ""
+            raise
 
     def containers(self, label: str | None = None) -> list[str]:
         """The ids of all containers, dead ones too."""
