@@ -65,6 +65,9 @@ class Engine:
         """``socket`` is a path."""
         self.socket = socket
         self._client: Docker | None = None
+        self._settled = False
+        """The version spoken is the engine's. Whenever a connection was lost, it may come back as
+        another one, which no longer speaks that."""
         self._opened = AsyncExitStack()
         self._opening = anyio.Lock()
 
@@ -227,12 +230,18 @@ class Engine:
 
     async def _docker(self) -> "Docker":
         """The client, with its API version settled. Raises ``EngineDown``."""
-        if self._client is not None:
+        if self._client is not None and self._settled:
             return self._client
         async with self._opening:
             if self._client is None:
                 await anyio.to_thread.run_sync(_import)
                 self._client = await self._open()
+            if not self._settled:
+                with self._answering(ASK_S, "version"):
+                    self._client.api_version = "auto"  # the question itself has no version then
+                    version = (await self._client.version())["ApiVersion"]
+                    self._client.api_version = f"v{version}"
+                self._settled = True
             return self._client
 
     async def _open(self) -> "Docker":
@@ -246,9 +255,6 @@ class Engine:
             # The connector knows where; the host in the URL is for show.
             docker = aiodocker.Docker(url="unix://localhost", connector=connector)
             stack.push_async_callback(docker.close)
-            with self._answering(ASK_S, "version"):
-                version = await docker.version()
-                docker.api_version = f"v{version['ApiVersion']}"
             self._opened = stack.pop_all()
             return docker
 
@@ -273,6 +279,7 @@ class Engine:
             yield
         except aiodocker.DockerError as error:
             if error.status == 900:  # the library's own, for a connection that failed
+                self._settled = False
                 raise EngineDown(
                     f"no container engine answers at {self.socket}{_why(error)}"
                 ) from error
@@ -284,6 +291,7 @@ class Engine:
         except TimeoutError as error:
             raise EngineDown(f"the container engine did not answer in time ({what})") from error
         except (aiohttp.ClientError, OSError) as error:
+            self._settled = False
             raise EngineDown(f"the connection to {self.socket} was lost: {error}") from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             # The library takes any answer for the engine's own and falls over what is missing.

@@ -133,6 +133,29 @@ async def test_what_no_engine_says_is_no_answer(
         await engine.close()
 
 
+async def test_a_container_engine_comes_back_as_another_version(
+    dockerd: Dockerd, front: Front
+) -> None:
+    """An upgrade under a living supervisor: Docker 29 speaks 1.44 and later alone, 24 up to 1.43.
+
+    Here one that spoke 1.40 comes back as one that speaks 1.41 alone.
+    """
+    engine = Engine(front.socket)
+    front.answer("/version", 200, '{"ApiVersion": "1.40"}', times=2)
+    try:
+        assert await engine.inspect("x") is None
+        assert front.asked("/v1.40/containers/x/json")
+        front.answer("/v1.40/", 400, '{"message": "client version 1.40 is too old"}')
+        front.away = True
+        with pytest.raises(EngineDown):
+            await engine.inspect("x")
+        front.away = False
+        assert await engine.inspect("x") is None
+        assert front.asked("/v1.41/containers/x/json")
+    finally:
+        await engine.close()
+
+
 async def test_no_watch_ends_another(
     tmp_path: Path, dockerd: Dockerd, front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,21 @@ async def test_foreign_and_dead_holders_of_the_name(tmp_path: Path, dockerd: Doc
         assert dockerd.inspect(dead) is None
 
 
+async def test_a_dead_container_of_somebody_else_that_has_the_name(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    """DKR-2: what is in it may be all that somebody has of something."""
+    async with opened_with(tmp_path, dockerd) as home:
+        for labels in ({}, {"engine-supervisor.supervisor": "other"}):
+            foreign = dockerd.create(container_name("x"), ["sleep", "0"], labels)
+            failure = await home.refused(**contained())
+            assert isinstance(failure, SpawnFailed)
+            assert foreign[:12] in failure.detail
+            assert "remove it or rename it" in failure.detail
+            assert dockerd.inspect(foreign) is not None
+            dockerd.remove(foreign)
+
+
 async def test_a_living_container_of_ours_that_has_the_name(
     tmp_path: Path, dockerd: Dockerd
 ) -> None:
