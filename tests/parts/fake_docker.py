@@ -32,6 +32,8 @@ class FakeDocker:
         """So many removals are answered by a 409 first."""
         self.dropped_starts = 0
         """So many starts get no answer: the engine is gone before it gives one."""
+        self.pulled: list[str] = []
+        """What pulls named."""
         self.auths: list[str | None] = []
         """What pulls said of who asks."""
         self.deaf = False
@@ -123,6 +125,7 @@ class FakeDocker:
         )
 
     async def _pull(self, request: web.Request) -> web.StreamResponse:
+        self.pulled.append(request.query["fromImage"])
         self.auths.append(request.headers.get("X-Registry-Auth"))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)

@@ -77,6 +77,28 @@ async def test_layers_are_told_and_the_image_has_to_be_there(tmp_path: Path) -> 
         assert told == ["x/y:1", "0 of 1 layers, 1 of 4 MiB; aa: Downloading", "x/y:1"]
 
 
+@pytest.mark.parametrize(
+    ("image", "pulled"),
+    [
+        ("host:5000/x", "host:5000/x:latest"),
+        ("x/y:1", "x/y:1"),
+        ("x@sha256:0", "x@sha256:0"),
+    ],
+)
+async def test_one_tag_is_pulled_and_has_to_be_there(
+    tmp_path: Path, image: str, pulled: str
+) -> None:
+    """Without a tag Docker pulls them all; that a pull ends well does not say what it got."""
+    async with serving(f"{tmp_path}/s") as fake:
+        engine = Engine(fake.socket)
+        try:
+            with pytest.raises(SpawnError, match="does not have it"):
+                await have_image(engine, image, CONFIG, {}, lambda *_: None)
+        finally:
+            await engine.close()
+        assert fake.pulled == [pulled]
+
+
 async def test_a_cancelled_pull_closes_its_stream(tmp_path: Path) -> None:
     """DKR-3."""
 
