@@ -26,6 +26,9 @@ _PATTERNS = (
     re.compile(r"\bhf_[A-Za-z0-9]{20,}"),
     re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"),
     re.compile(r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{8,}=*"),
+    # TabbyAPI prints the keys that it made up: behind these words, or in a line by itself.
+    re.compile(r"(?<=key is: )[^\s].*"),
+    re.compile(r"^[0-9a-f]{32}$", re.MULTILINE),
 )
 ARGV_SHOWN_BYTES = 8 << 10
 

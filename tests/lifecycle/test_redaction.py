@@ -52,3 +52,24 @@ def test_a_secret_flag_at_the_end_of_the_extra_args_takes_nothing_of_the_plan_wi
     redactor = Redactor.of(LaunchParams(name="a", extra_args=("--api-key", "SEKRIT")), plan)
     assert redactor.secrets == ("SEKRIT",)
     assert redactor.argv(plan.argv) == ("/bin/vllm", "serve", "/models/m", "--api-key", "***")
+
+
+KEY = "0123456789abcdef0123456789abcdef"
+OTHER = "fedcba9876543210fedcba9876543210"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        # TabbyAPI e632af4 without --disable-auth, into a file: it breaks its lines at 80 columns.
+        f"2026-12-01 INFO:     Your API key is: \n{KEY}\n"
+        f"2026-12-01 INFO:     Your admin key is: \n{OTHER}\n2026-12-01 INFO:     If these keys",
+        f"INFO:     Your API key is: {KEY}, {OTHER}\nINFO:     Your admin key is: {OTHER}\n",
+    ],
+    ids=["broken at 80 columns", "in one line"],
+)
+def test_the_keys_that_an_engine_makes_up_for_itself_are_masked(log: str) -> None:
+    for shown in (redactor().text(log), "\n".join(map(redactor().text, log.splitlines()))):
+        assert KEY not in shown
+        assert OTHER not in shown
+        assert "Your admin key is: " in shown
