@@ -14,7 +14,8 @@ from supervisor.engines.spelling import Flag, Knob, Says, Spelling
 
 PARALLELISM: tuple[Knob, ...] = ("tensor_parallel", "pipeline_parallel")
 
-_COUNT = re.compile(r"[0-9]{1,4}")
+_COUNT = re.compile(r"\s*\+?[0-9](?:_?[0-9]){0,3}\s*")
+"""As Python's ``int`` reads it, by which the engines' own parsers do."""
 _BETWEEN = re.compile(r"[,/]")
 _NO_DEVICE = frozenset({"", "none", "auto", "cpu"})
 

@@ -69,6 +69,7 @@ def asked(
         ("-tp 8 --distributed-executor-backend ray", None),
         ("-dp 4 --data-parallel-backend=ray", None),
         ("-tp 8 --distributed-executor-backend mp", 8),
+        ("-tp +2 -pp 2_0", 40),  # as Python reads a number
         ("-tp many", 1),
         ("-tp", 1),
         ("-tp 0", 1),
@@ -76,6 +77,12 @@ def asked(
 )
 def test_vllm(words: str, count: int | None) -> None:
     assert asked("vllm", *words.split()) == count
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_blanks_around_a_number_are_nothing_to_argparse(engine: EngineId) -> None:
+    assert asked(engine, "--tensor-parallel-size", " 2") == 2
+    assert asked(engine, "--tensor-parallel-size= 2 ") == 2
 
 
 @pytest.mark.parametrize(
