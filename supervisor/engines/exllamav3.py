@@ -141,7 +141,7 @@ SPELLING = Spelling(
     },
     harmless=Harmless(
         values=names("""
-            --chunk-size --force-enable-thinking --gpu-split-auto --log-chat-completion-requests
+            --chunk-size --force-enable-thinking --gpu-split-auto
             --log-generation-params --log-prompt --log-requests --output-chunking
             --reasoning-budget-message --reasoning-budget-tokens --reasoning-end-token
             --reasoning-start-token --rope-alpha --rope-scale --sse-ping-interval

@@ -40,6 +40,7 @@ DANGEROUS: dict[EngineId, str] = {
     "exllamav3": """
         --config --model-dir --model-name --draft-model-dir --lora-dir --inline-model-loading
         --embedding-model-dir --unsafe-launch --prompt-template --host --disable-auth
+        --log-chat-completion-requests
     """,
 }
 
