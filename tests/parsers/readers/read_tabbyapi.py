@@ -1,9 +1,9 @@
 """TabbyAPI's own parser, and its own validation of what came out of it. Argument: its checkout."""
 
 import os
+import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from reading import Values, answer, flags_of
 
@@ -31,8 +31,9 @@ def flat(config: TabbyConfig) -> Values:
 
 
 def commit() -> str:
-    head = Path(CHECKOUT, ".git", "HEAD")
-    return head.read_text().strip()[:12] if head.exists() else "a copy without history"
+    git = ["git", "-C", CHECKOUT, "rev-parse", "--short=12", "HEAD"]
+    told = subprocess.run(git, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "a copy without history"
 
 
 answer(commit(), flags_of(parser), read)
